@@ -1,0 +1,144 @@
+"""The brokers that are measured: ours and Apache Kafka, each a process of its own with a fresh directory."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HERE = Path(__file__).parent
+JARS = HERE / ".kafka" / "lib"
+START_SECONDS = 60.0
+
+
+def fetch_jars() -> bool:
+    """Have Maven bring Apache Kafka, once. False where there is no Maven or no Java."""
+    if shutil.which("java") is None:
+        return False
+    if JARS.is_dir() and any(JARS.glob("kafka_2.13-*.jar")):
+        return True
+    if shutil.which("mvn") is None:
+        return False
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.DEVNULL)
+    return True
+
+
+def java(main: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """The command line of a Java tool of Kafka's."""
+    return ["java", f"-Xmx{heap}", "-cp", f"{JARS}/*", main, *arguments]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+class BrokerProcess(AbstractContextManager["BrokerProcess"]):
+    """A broker that can be started, stopped and started again on the same directory."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """What has to be done once, before the first start."""
+
+    def start(self) -> float:
+        """Start; returns the seconds until the first request was answered."""
+        began = time.perf_counter()
+        log = (self.directory / "broker.log").open("ab")
+        self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        log.close()
+        while not self._answers():
+            if self.process.poll() is not None or time.perf_counter() - began > START_SECONDS:
+                raise RuntimeError(f"{self.name} did not start: see {self.directory}/broker.log")
+            time.sleep(0.002)
+        return time.perf_counter() - began
+
+    def _answers(self) -> bool:
+        """Whether an ApiVersions request (version 0) is answered."""
+        request = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as sock:
+                sock.sendall(request)
+                return len(sock.recv(4)) == 4
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(60)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Millstream(BrokerProcess):
+    name = "millstream"
+
+    def command(self) -> list[str]:
+        data = str(self.directory / "data")
+        listen = f"127.0.0.1:{self.port}"
+        return [sys.executable, "-m", "millstream", "broker", "--data", data, "--listen", listen]
+
+
+class ApacheKafka(BrokerProcess):
+    name = "Apache Kafka 4.1"
+
+    def prepare(self) -> None:
+        controller = free_port()
+        self._properties.write_text(
+            f"""process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+log.dirs={self.directory}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+        )
+        storage = "kafka.tools.StorageTool"
+        made = subprocess.run(java(storage, "random-uuid"), check=True, capture_output=True, text=True)
+        arguments = ("format", "-t", made.stdout.strip(), "-c", str(self._properties))
+        subprocess.run(java(storage, *arguments), check=True, stdout=subprocess.DEVNULL)
+
+    @property
+    def _properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    def command(self) -> list[str]:
+        return java("kafka.Kafka", str(self._properties), heap="1G")

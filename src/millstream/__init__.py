@@ -1,0 +1,60 @@
+"""millstream: Kafka's consumer system in Python, with an embedded broker.
+
+The public names. Each is imported when it is first used, so that ``import millstream`` costs little and the
+command line starts at once; ``millstream.errors`` holds the exceptions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin
+    from millstream.embedded import EmbeddedBroker
+    from millstream.model import (
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RecordMetadata,
+        TimestampType,
+        TopicPartition,
+    )
+    from millstream.producer import Producer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "EmbeddedBroker",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "RecordMetadata",
+    "TimestampType",
+    "TopicPartition",
+    "__version__",
+]
+
+_HOMES = {
+    "Admin": "millstream.admin",
+    "EmbeddedBroker": "millstream.embedded",
+    "OffsetAndMetadata": "millstream.model",
+    "OffsetAndTimestamp": "millstream.model",
+    "Producer": "millstream.producer",
+    "RecordMetadata": "millstream.model",
+    "TimestampType": "millstream.model",
+    "TopicPartition": "millstream.model",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,35 @@
+"""Looking after topics, groups and brokers: ``Admin``, and the values it takes and gives."""
+
+from __future__ import annotations
+
+from millstream.admin.admin import Admin
+from millstream.admin.values import (
+    ClusterDescription,
+    ConfigEntry,
+    CreatedTopic,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    LogDirDescription,
+    NewTopic,
+    OffsetReset,
+    PartitionLag,
+    ReplicaSize,
+    TopicDescription,
+)
+
+__all__ = [
+    "Admin",
+    "ClusterDescription",
+    "ConfigEntry",
+    "CreatedTopic",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "LogDirDescription",
+    "NewTopic",
+    "OffsetReset",
+    "PartitionLag",
+    "ReplicaSize",
+    "TopicDescription",
+]

@@ -1,0 +1,180 @@
+"""What the admin client takes and gives: frozen values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millstream.client.cluster import Broker, PartitionInfo
+from millstream.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made. -1 leaves a number to the broker's own settings.
+
+    ``assignments`` may name the brokers of each partition instead of the two numbers.
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, object] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic that was made; the numbers are -1 where the broker is too old to tell them."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic and its partitions. ``topic_id`` is in Kafka's own spelling; empty where there is none."""
+
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting of a topic or broker. ``value`` is None for a secret, or where nothing is set.
+
+    ``source`` says where the value comes from: ``topic``, ``broker`` (dynamic, for one), ``cluster``
+    (dynamic, for all), ``file`` (the broker's own), ``default``, or another word of Kafka's.
+    """
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool = False
+    sensitive: bool = False
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster and its brokers."""
+
+    cluster_id: str
+    controller: Broker | None
+    brokers: tuple[Broker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group in a list. ``state`` and ``type`` are empty where the broker is too old to tell them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group, and what it reads."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is behind in one partition. ``committed`` and ``lag`` are None without a commit.
+
+    ``member`` is who reads it now. ``end`` is None for a partition that is no longer there.
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    metadata: str = ""
+    member: GroupMember | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group: its members, and its partitions with the lag in each."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: Broker | None
+    members: tuple[GroupMember, ...]
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def lag(self) -> int:
+        """All lags that are known, together."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """A group's offset before (None: there was none) and after. ``clamped``: the log has no such offset."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    clamped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSize:
+    """One partition on a broker's disk. ``is_future``: it is being moved there."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One directory of a broker's data; -1 where the broker does not tell the bytes of its disk."""
+
+    broker_id: int
+    path: str
+    replicas: tuple[ReplicaSize, ...]
+    total_bytes: int = -1
+    usable_bytes: int = -1
+
+
+def uuid_text(raw: bytes) -> str:
+    """An id as Kafka's tools write it; empty for none."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode() if any(raw) else ""
+
+
+def config_text(value: object) -> str:
+    """A setting's value as Kafka reads it: ``true``, not ``True``; lists with commas."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(config_text, value))
+    return str(value)

@@ -1,0 +1,139 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer reads, and sends only changes.
+
+Pure: sessions are numbered by an id source, and time comes in. A full cache forgets the session that was
+unused the longest; its consumer learns so by FETCH_SESSION_ID_NOT_FOUND and starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.errors import ErrorCode
+from millstream.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+FINAL_EPOCH = -1
+"""The epoch of a request without a session, or that ends one."""
+INITIAL_EPOCH = 0
+
+Key = tuple[str, bytes, int]
+"""Topic name, topic id and partition, exactly as the client named them: one of the first two may be empty."""
+
+
+@dataclass(slots=True)
+class CachedPartition:
+    """What a session knows of one partition: what is asked of it, and what its consumer was told last."""
+
+    request: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    failed: bool = False
+
+    def tells_news(self, answer: PartitionData) -> bool:
+        """Whether an incremental answer must carry this partition; remembers what is told."""
+        news = (
+            bool(answer.records)
+            or answer.error_code != 0
+            or self.failed
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.diverging_epoch is not None
+            or answer.preferred_read_replica >= 0
+        )
+        self.high_watermark = answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        # After an error the consumer must be told once more, so that it learns that all is well again.
+        self.failed = answer.error_code != 0
+        return news
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One consumer's partitions, in the order in which they are to be read."""
+
+    session_id: int
+    epoch: int = 1
+    partitions: OrderedDict[Key, CachedPartition] = field(default_factory=OrderedDict)
+
+    def rotate(self, key: Key) -> None:
+        """Put a partition that was just read last, so that the others have their turn."""
+        self.partitions.move_to_end(key)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """What to read for one request, and how to answer it."""
+
+    partitions: list[tuple[Key, CachedPartition]]
+    session: FetchSession | None = None
+    incremental: bool = False
+    error_code: int = 0
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session else 0
+
+
+class FetchSessions:
+    """The cache of sessions."""
+
+    def __init__(self, capacity: int, id_source: Callable[[], int]) -> None:
+        self._capacity = capacity
+        self._id_source = id_source
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest) -> FetchPlan:
+        """Resolve a request against its session: full and new, full without one, or incremental."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._plan_full(request)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchPlan([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.epoch:
+            return FetchPlan([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._sessions.move_to_end(session.session_id)
+        session.epoch = session.epoch + 1 if session.epoch < 0x7FFFFFFF else 1
+        _update(session, request)
+        return FetchPlan(list(session.partitions.items()), session, incremental=True)
+
+    def _plan_full(self, request: FetchRequest) -> FetchPlan:
+        self._sessions.pop(request.session_id, None)
+        wanted = [(key, CachedPartition(partition)) for key, partition in _requested(request)]
+        if request.session_epoch == FINAL_EPOCH or not wanted or not self._capacity:
+            return FetchPlan(wanted)
+        session = FetchSession(self._new_id())
+        session.partitions.update(wanted)
+        self._sessions[session.session_id] = session
+        while len(self._sessions) > self._capacity:
+            self._sessions.popitem(last=False)
+        return FetchPlan(wanted, session)
+
+    def _new_id(self) -> int:
+        while (number := self._id_source()) in self._sessions or number <= 0:
+            continue
+        return number
+
+
+def _requested(request: FetchRequest) -> list[tuple[Key, FetchPartition]]:
+    return [
+        ((topic.topic, topic.topic_id, partition.partition), partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+def _update(session: FetchSession, request: FetchRequest) -> None:
+    """Apply what an incremental request adds, changes and forgets."""
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            session.partitions.pop((forgotten.topic, forgotten.topic_id, partition), None)
+    for key, wanted in _requested(request):
+        cached = session.partitions.get(key)
+        if cached is None:
+            session.partitions[key] = CachedPartition(wanted)
+        else:
+            cached.request = wanted

@@ -1,0 +1,192 @@
+"""The group coordinator's driver: its records into ``__consumer_offsets``, its answers to the clients.
+
+The coordinator decides; this makes it durable. What it asks for is appended at once, reported back when the
+flusher says that it is on the disk, and always in the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from millstream.broker.groups.coordinator import GroupCoordinator
+from millstream.broker.groups.outcome import Caller, Moment, Outcome
+from millstream.broker.groups.records import GroupRecord, decode_record, encode_record, partition_for
+from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic
+from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
+from millstream.model import TopicPartition
+from millstream.wire.batches import RecordData, decode_batch, encode_batch, iter_headers
+from millstream.wire.schema import Request
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.flusher import SyncableLog
+    from millstream.broker.server import RequestContext
+    from millstream.net.reactor import Timer
+
+log = logging.getLogger("millstream.broker.groups")
+
+_REPLAY_BYTES: Final = 4 << 20
+_MAX_BATCH_BYTES: Final = 64 << 20
+"""The most that one stored batch may decompress to; ours are not compressed."""
+
+
+class _Write:
+    """One outcome's records on their way to the disk."""
+
+    __slots__ = ("error", "settled", "token")
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.settled = False
+        self.error: int = ErrorCode.NONE
+
+
+class GroupService:
+    """Runs one coordinator on the broker's event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._coordinator = GroupCoordinator(
+            broker.settings.groups, lambda: str(uuid.uuid4()), self._partition_exists
+        )
+        self._writes: deque[_Write] = deque()
+        self._timer: Timer | None = None
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        """To read its counters and gauges."""
+        return self._coordinator
+
+    def load(self) -> None:
+        """Replay ``__consumer_offsets``, then open for requests."""
+        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        for partition in topic.partitions if topic is not None else ():
+            for record in _stored_records(partition):
+                self._coordinator.apply(record)
+        self._take(self._coordinator.loaded(self._moment()))
+
+    def handle(self, request: Request, context: RequestContext) -> None:
+        """Pass a request on; the coordinator's outcomes answer it, now or later."""
+        caller = Caller(context.client_id, context.client_host, context.version)
+        self._take(self._coordinator.handle(request, context, caller, self._moment()))
+
+    def topic_deleted(self, name: str) -> None:
+        self._take(self._coordinator.topic_deleted(name, self._moment()))
+
+    def stop(self) -> None:
+        """Answer what is parked, and take no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._take(self._coordinator.stop(self._moment()))
+
+    # --- outcomes
+
+    def _take(self, outcome: Outcome) -> None:
+        for reply in outcome.replies:
+            reply.ticket.reply(reply.response)
+        if outcome.token is not None:
+            self._write(_Write(outcome.token), outcome.records)
+        self._plan_tick()
+
+    def _write(self, write: _Write, records: Iterable[GroupRecord]) -> None:
+        self._writes.append(write)
+        try:
+            partitions = self._append(records)
+        except BrokerError as error:
+            log.error("cannot store the state of a group: %s", error)
+            self._settle(write, error.code)
+            return
+
+        def durable(failures: dict[SyncableLog, Exception]) -> None:
+            self._settle(write, ErrorCode.KAFKA_STORAGE_ERROR if failures else ErrorCode.NONE)
+
+        self._broker.flusher.when_durable((partition.log for partition in partitions), durable)
+
+    def _append(self, records: Iterable[GroupRecord]) -> list[Partition]:
+        """Append each group's records to the partition that is the group's own, in one batch each."""
+        topic = self._offsets_topic()
+        epoch_ms = self._broker.epoch_ms()
+        by_partition: dict[int, list[RecordData]] = {}
+        for record in records:
+            key, value = encode_record(record)
+            batch = by_partition.setdefault(partition_for(record.group_id, len(topic.partitions)), [])
+            batch.append(RecordData(len(batch), epoch_ms, key, value))
+        partitions = []
+        for index, batch in by_partition.items():
+            partition = topic.partitions[index]
+            partition.append(encode_batch(batch), epoch_ms)
+            partitions.append(partition)
+        return partitions
+
+    def _offsets_topic(self) -> Topic:
+        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        return topic if topic is not None else self._broker.create_offsets_topic()
+
+    def _settle(self, write: _Write, error: int) -> None:
+        """Report writes in the order in which they were asked for, however their syncs end."""
+        write.settled, write.error = True, error
+        while self._writes and self._writes[0].settled:
+            done = self._writes.popleft()
+            if done.error:
+                outcome = self._coordinator.append_failed(done.token, done.error, self._moment())
+            else:
+                outcome = self._coordinator.appended(done.token, self._moment())
+            self._take(outcome)
+
+    # --- time
+
+    def _plan_tick(self) -> None:
+        deadline_ms = self._coordinator.next_deadline_ms()
+        if self._timer is not None:
+            if self._timer.callback is not None and self._timer.deadline_ms == deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer = None if deadline_ms is None else self._broker.reactor.call_at(deadline_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._take(self._coordinator.tick(self._moment()))
+
+    def _moment(self) -> Moment:
+        return Moment(self._broker.reactor.now_ms(), self._broker.epoch_ms())
+
+    def _partition_exists(self, partition: TopicPartition) -> bool:
+        return self._broker.topics.partition(partition.topic, partition.partition) is not None
+
+
+def _stored_records(partition: Partition) -> Iterable[GroupRecord]:
+    """The records of one partition, from its start. What cannot be read is reported and passed over."""
+    for batch in _stored_batches(partition):
+        try:
+            records = decode_batch(batch, max_decompressed_bytes=_MAX_BATCH_BYTES)
+        except CorruptBatch as error:
+            log.error("%s-%d holds a damaged batch: %s", partition.topic, partition.index, error)
+            continue
+        yield from _decoded(partition, records)
+
+
+def _stored_batches(partition: Partition) -> Iterable[memoryview]:
+    offset = partition.log.start_offset
+    while offset < partition.log.end_offset:
+        data = memoryview(partition.log.read(offset, _REPLAY_BYTES, at_least_one=True).read())
+        if not data:
+            return
+        for position, header in iter_headers(data):
+            yield data[position : position + header.size]
+            offset = header.next_offset
+
+
+def _decoded(partition: Partition, records: Iterable[RecordData]) -> Iterable[GroupRecord]:
+    for record in records:
+        try:
+            decoded = decode_record(record.key, record.value)
+        except CorruptMessage as error:
+            where = TopicPartition(partition.topic, partition.index)
+            log.error("%s offset %d is no group record: %s", where, record.offset, error)
+            continue
+        if decoded is not None:
+            yield decoded

@@ -1,0 +1,294 @@
+"""The group coordinator: requests and moments in, answers and records out. Nothing happens inside.
+
+It owns no clock, thread, socket, log or random number. What it decides is durable only after its records are
+in ``__consumer_offsets``; writing takes a while, and other requests come in meanwhile. So the state has two
+sides:
+
+- the *store* (``store``): what the durable records say. Only ``apply`` writes it. Offsets are read from here.
+- the *groups* (``group``): members, phases, parked requests. They change at once, as requests come in, and
+  run ahead of the store: an assignment, a static member's new id or a commit is being written while the
+  group already knows about it, and nobody is told before the write is reported durable.
+
+What the driver must do
+-----------------------
+1. At the start: ``apply(decode_record(key, value))`` for each record of ``__consumer_offsets``, in the order
+   of the log (skip those that decode to None), then ``loaded``. Before that, every request is answered with
+   COORDINATOR_LOAD_IN_PROGRESS (heartbeats with success).
+2. ``handle`` each request; ``tick`` when ``next_deadline_ms`` has come. Ask for the deadline again after
+   every call: it can become earlier as well as later.
+3. Take every Outcome, from whatever call, in the order in which the calls returned:
+   send ``replies`` now; if there are ``records``, append them (``encode_record``) to the partition of their
+   group, in order, after all that earlier outcomes asked for. No need to wait for an earlier write before
+   appending the next: many may be in flight, and share one fdatasync.
+4. When all records of an outcome are durable: ``appended(token)``. When they are not in the log and never
+   will be: ``append_failed(token, error)``. Exactly one of the two, once for each token; writes that touch
+   the same group must be reported in the order in which they were handed out. Both return an Outcome.
+   A failed append must leave nothing behind: a record that turns up again after a restart was told to be
+   lost. (Each record alone is valid, so a crash may keep any beginning of an unreported write.)
+5. Do not call ``apply`` for live writes: ``appended`` does.
+6. Tell it about topics: ``partition_exists`` is asked by commits; call ``topic_deleted`` after a deletion,
+   and after ``loaded`` for each of ``committed_topics`` that is not there any more: a topic that is made
+   again under the same name must not inherit offsets.
+7. Stop with ``stop``: it answers all that is parked.
+
+Every ticket given to ``handle`` comes back in exactly one Reply. The client may be gone by then: drop it.
+A request is parked no longer than its group's rebalance takes (and its write, which the driver bounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.broker.groups.admin import Admin
+from millstream.broker.groups.commits import Commits
+from millstream.broker.groups.deletions import Deletions
+from millstream.broker.groups.fetches import Fetches
+from millstream.broker.groups.group import ClassicGroup
+from millstream.broker.groups.joining import Joining
+from millstream.broker.groups.metrics import Counters, Gauges
+from millstream.broker.groups.outcome import (
+    Caller,
+    Continuation,
+    Effects,
+    Moment,
+    Outcome,
+    Parked,
+    Ticket,
+    answer_for_append_error,
+)
+from millstream.broker.groups.rebalance import Rebalances
+from millstream.broker.groups.records import GroupRecord
+from millstream.broker.groups.responses import error_response, fetch_error, join_error, sync_error
+from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.states import GroupState
+from millstream.broker.groups.store import Store
+from millstream.broker.groups.syncing import Heartbeats, Leaving, Syncing
+from millstream.broker.groups.table import RETENTION_TIMER, GroupTable, TimerKey, TimerKind
+from millstream.errors import ErrorCode
+from millstream.model import TopicPartition
+from millstream.wire.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from millstream.wire.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from millstream.wire.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from millstream.wire.schema import Request
+
+Handler = Callable[[Any, Parked, Caller, Effects], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Records whose fate is not known yet, and what waits for it."""
+
+    records: tuple[GroupRecord, ...]
+    continuations: tuple[Continuation, ...]
+
+
+class GroupCoordinator:
+    """All groups of one broker. See the module's documentation for the driver's duties."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        id_source: Callable[[], str],
+        partition_exists: Callable[[TopicPartition], bool] = lambda partition: True,
+    ) -> None:
+        """``id_source`` gives the unique part of member ids: a fresh UUID's text at each call."""
+        self._table = GroupTable(settings, id_source, partition_exists)
+        self._rebalances = Rebalances(self._table)
+        self._fetches = Fetches(self._table)
+        self._deletions = Deletions(self._table)
+        self._handlers = self._build_handlers()
+        self._in_flight: dict[int, _Write] = {}
+        self._last_token = 0
+        self._closed_with: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _build_handlers(self) -> dict[type[Request], Handler]:
+        table, rebalances = self._table, self._rebalances
+        admin = Admin(table)
+        return {
+            JoinGroupRequest: Joining(table, rebalances).join,
+            SyncGroupRequest: Syncing(table, rebalances).sync,
+            HeartbeatRequest: Heartbeats(table).heartbeat,
+            LeaveGroupRequest: Leaving(table, rebalances).leave,
+            OffsetCommitRequest: Commits(table).commit,
+            OffsetFetchRequest: self._fetches.fetch,
+            OffsetDeleteRequest: self._deletions.delete_offsets,
+            DeleteGroupsRequest: self._deletions.delete_groups,
+            DescribeGroupsRequest: admin.describe,
+            ListGroupsRequest: admin.list_groups,
+        }
+
+    # ---- starting and stopping ----
+
+    def apply(self, record: GroupRecord) -> None:
+        """Take in one durable record: the sole way in which the store changes."""
+        self._table.store.apply(record)
+
+    def loaded(self, moment: Moment) -> Outcome:
+        """All records are applied: open for requests.
+
+        Groups are as their last durable generation says. Sessions start anew, so that members have time to
+        notice the restart; those that go on heartbeating need not join again.
+        """
+        assert self._closed_with is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loaded twice"
+        self._closed_with = None
+        effects = self._effects(moment)
+        for group_id in self._table.store.group_ids():
+            self._restore(group_id, effects)
+        deadline_ms = moment.now_ms + self._table.settings.offsets_retention_check_interval_ms
+        self._table.timers.set(RETENTION_TIMER, deadline_ms)
+        return self._outcome(effects)
+
+    def _restore(self, group_id: str, effects: Effects) -> None:
+        stored = self._table.store.groups.get(group_id)
+        group = ClassicGroup(group_id) if stored is None else ClassicGroup.restored(group_id, stored)
+        self._table.groups[group_id] = group
+        for member in group.members.values():
+            self._table.keep_session(group, member, effects)
+        if len(group.members) > self._table.settings.group_max_size:  # the limit was lowered meanwhile
+            self._rebalances.begin(group, effects)
+
+    def stop(self, moment: Moment) -> Outcome:
+        """Answer all that is parked and refuse all that comes. Writes in flight may still be reported."""
+        effects = self._effects(moment)
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for group in self._table.groups.values():
+            self._refuse_parked(group, error, effects)
+            group.enter(GroupState.DEAD, moment.epoch_ms)
+        for request, parked in self._fetches.take_waiting():
+            effects.reply(parked, fetch_error(request, parked.version, error))
+        self._table.groups.clear()
+        self._closed_with = error
+        return self._outcome(effects)
+
+    def _refuse_parked(self, group: ClassicGroup, error: ErrorCode, effects: Effects) -> None:
+        for member in group.members.values():
+            join = group.take_join(member)
+            if join is not None:
+                effects.reply(join, join_error(join, error, member.member_id))
+            if member.sync is not None:
+                effects.reply(member.sync, sync_error(error))
+                member.sync = None
+
+    # ---- requests and time ----
+
+    def handle(self, request: Request, ticket: Ticket, caller: Caller, moment: Moment) -> Outcome:
+        """Answer a request, now or in a later Outcome."""
+        effects = self._effects(moment)
+        parked = Parked(ticket, caller.version)
+        if self._closed_with is None:
+            self._handlers[type(request)](request, parked, caller, effects)
+        else:
+            effects.reply(parked, self._refusal(request, caller.version, self._closed_with))
+        return self._outcome(effects)
+
+    def _refusal(self, request: Request, version: int, error: ErrorCode) -> Any:
+        # A heartbeat that cannot be checked yet must not scare a member that is probably right.
+        if isinstance(request, HeartbeatRequest) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.NONE
+        return error_response(request, version, error)
+
+    def topic_deleted(self, topic: str, moment: Moment) -> Outcome:
+        """A topic is gone: so are all groups' offsets for it."""
+        effects = self._effects(moment)
+        self._deletions.topic_deleted(topic, effects)
+        return self._outcome(effects)
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do (monotonic); None: never, as things stand."""
+        return self._table.timers.next_deadline_ms() if self._closed_with is None else None
+
+    def tick(self, moment: Moment) -> Outcome:
+        """Do what is due. Too early is harmless; too late only delays."""
+        effects = self._effects(moment)
+        if self._closed_with is None:
+            for key in self._table.timers.pop_due(moment.now_ms):
+                self._time_out(key, effects)
+        return self._outcome(effects)
+
+    def _time_out(self, key: TimerKey, effects: Effects) -> None:
+        if key.kind is TimerKind.RETENTION:
+            self._deletions.expire(effects)
+            return
+        group = self._table.groups.get(key.group_id)
+        assert group is not None, f"a deadline outlived its group: {key}"
+        if key.kind is TimerKind.SESSION:
+            self._rebalances.session_timeout(group, key.member_id, effects)
+        elif key.kind is TimerKind.JOIN:
+            self._rebalances.join_timeout(group, effects)
+        else:
+            self._rebalances.sync_timeout(group, effects)
+
+    # ---- the fate of writes ----
+
+    def appended(self, token: int, moment: Moment) -> Outcome:
+        """The outcome's records are durable: make them visible, and tell those who waited."""
+        for record in self._in_flight[token].records:
+            self.apply(record)
+        return self._settle(token, ErrorCode.NONE, moment)
+
+    def append_failed(self, token: int, error: int, moment: Moment) -> Outcome:
+        """The outcome's records are not in the log, for this reason (an error code of the log's)."""
+        self._table.counters.writes_failed += 1
+        return self._settle(token, answer_for_append_error(error), moment)
+
+    def _settle(self, token: int, error: int, moment: Moment) -> Outcome:
+        write = self._in_flight.pop(token)
+        effects = self._effects(moment)
+        for then in write.continuations:
+            then(error, effects)
+        self._fetches.settled(token, effects)
+        return self._outcome(effects)
+
+    def _effects(self, moment: Moment) -> Effects:
+        self._last_token += 1
+        return Effects(moment, self._last_token)
+
+    def _outcome(self, effects: Effects) -> Outcome:
+        if not effects.records:
+            return Outcome(tuple(effects.replies))
+        records = tuple(effects.records)
+        self._in_flight[effects.token] = _Write(records, tuple(effects.continuations))
+        return Outcome(tuple(effects.replies), records, effects.token)
+
+    # ---- for the driver to read ----
+
+    def committed_topics(self) -> set[str]:
+        """Every topic that some group has an offset for."""
+        offsets = self._table.store.offsets.values()
+        return {partition.topic for partitions in offsets for partition in partitions}
+
+    @property
+    def store(self) -> Store:
+        """The durable state, to read."""
+        return self._table.store
+
+    @property
+    def counters(self) -> Counters:
+        return self._table.counters
+
+    def gauges(self) -> Gauges:
+        """How things stand. Walks over all groups: for now and then, not for every request."""
+        groups = self._table.groups.values()
+        by_state = {state.value: 0 for state in GroupState}
+        for group in groups:
+            by_state[group.state.value] += 1
+        syncs = sum(member.sync is not None for group in groups for member in group.members.values())
+        joins = sum(group.awaiting_joins for group in groups)
+        return Gauges(
+            groups_by_state=by_state,
+            members=sum(len(group.members) for group in groups),
+            offsets=self.store.offset_count,
+            parked_requests=joins + syncs + len(self._fetches),
+            writes_in_flight=len(self._in_flight),
+        )

@@ -1,0 +1,40 @@
+"""ApiVersions: what this broker speaks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from millstream.errors import ErrorCode
+from millstream.wire import apis
+from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SASL = (apis.SASL_HANDSHAKE.key, apis.SASL_AUTHENTICATE.key)
+
+
+def handle_api_versions(
+    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    """List the APIs. From version 3 on the client names its software, in plain words (KIP-511)."""
+    names = (request.client_software_name, request.client_software_version)
+    if context.version >= 3 and not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_spoken())
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    """The answer to an ApiVersions request that is newer than ours; it is sent in version 0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_spoken())
+
+
+def _spoken() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        for api in apis.APIS.values()
+        if api.key not in _SASL
+    ]

@@ -1,0 +1,283 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: a topic's settings; the broker's, to read only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from millstream.broker.log.config import CONFIG_DEFINITIONS, DEFINITIONS_BY_NAME, ConfigDefinition, ConfigType
+from millstream.errors import (
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    InvalidConfigError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from millstream.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Topic
+
+
+class ResourceType(IntEnum):
+    """What a setting belongs to, as on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a setting's value comes from, as on the wire."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Operation(IntEnum):
+    """What an incremental change does to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+_READ_ONLY: Final = (
+    "the embedded broker's own settings are given at its start, with --set; restart it to change them"
+)
+
+
+def handle_describe_configs(
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """The settings of each resource, all or those asked for."""
+    return DescribeConfigsResponse(results=[_describe(broker, each, request) for each in request.resources])
+
+
+def _describe(
+    broker: Broker, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    try:
+        if wanted.resource_type == ResourceType.TOPIC:
+            found = _topic_entries(broker, _topic(broker, wanted.resource_name), request)
+        elif wanted.resource_type == ResourceType.BROKER:
+            found = _broker_entries(broker, wanted.resource_name)
+        else:
+            found = []
+    except BrokerError as error:
+        return _described(wanted, [], error.code, str(error))
+    keys = wanted.configuration_keys
+    return _described(wanted, [entry for entry in found if keys is None or entry.name in keys])
+
+
+def _described(
+    wanted: DescribeConfigsResource,
+    entries: list[DescribeConfigsResourceResult],
+    code: int = ErrorCode.NONE,
+    message: str | None = None,
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=entries,
+    )
+
+
+def _topic_entries(
+    broker: Broker, topic: Topic, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
+    return [_topic_entry(broker, topic, definition, request) for definition in CONFIG_DEFINITIONS]
+
+
+def _topic_entry(
+    broker: Broker, topic: Topic, definition: ConfigDefinition, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    """One setting with its value and, where asked for, the values that it stands before."""
+    layers = [
+        (definition.name, topic.configs.get(definition.name), ConfigSource.TOPIC),
+        (
+            definition.broker_name,
+            broker.settings.topic_properties.get(definition.name),
+            ConfigSource.STATIC_BROKER,
+        ),
+        (definition.broker_name or definition.name, definition.default, ConfigSource.DEFAULT),
+    ]
+    present = [
+        (name or definition.name, value, source) for name, value, source in layers if value is not None
+    ]
+    _, value, source = present[0]
+    return DescribeConfigsResourceResult(
+        name=definition.name,
+        value=value,
+        read_only=False,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in present
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=definition.type,
+        documentation=definition.documentation if request.include_documentation else None,
+    )
+
+
+def topic_config_values(broker: Broker, own: dict[str, str]) -> list[tuple[str, str, int]]:
+    """Every setting of a topic that has these of its own: name, value, and where the value comes from."""
+    given = broker.settings.topic_properties
+    values = []
+    for definition in CONFIG_DEFINITIONS:
+        name = definition.name
+        if name in own:
+            values.append((name, own[name], int(ConfigSource.TOPIC)))
+        elif name in given:
+            values.append((name, given[name], int(ConfigSource.STATIC_BROKER)))
+        else:
+            values.append((name, definition.default, int(ConfigSource.DEFAULT)))
+    return values
+
+
+def _broker_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+    if name not in ("", str(broker.node_id)):
+        raise InvalidRequestError(f"there is no broker {name}: the only one is {broker.node_id}")
+    if name == "":
+        return []
+    return [
+        DescribeConfigsResourceResult(
+            name=key,
+            value=value,
+            read_only=True,
+            config_source=ConfigSource.STATIC_BROKER,
+            is_sensitive=False,
+            synonyms=[],
+            config_type=ConfigType.STRING,
+            documentation=None,
+        )
+        for key, value in broker.settings.properties().items()
+    ]
+
+
+def _topic(broker: Broker, name: str) -> Topic:
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    return topic
+
+
+def handle_alter_configs(
+    broker: Broker, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse:
+    """Replace all of a topic's own settings by those given."""
+    responses = []
+    for resource in request.resources:
+        values = {config.name: config.value for config in resource.configs if config.value is not None}
+        code, message = _alter(
+            broker, resource.resource_type, resource.resource_name, values, request.validate_only
+        )
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+def handle_incremental_alter_configs(
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Change some of a topic's settings and leave the others (KIP-339)."""
+    responses = []
+    for resource in request.resources:
+        code, message = _alter(
+            broker, resource.resource_type, resource.resource_name, resource.configs, request.validate_only
+        )
+        responses.append(
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _alter(
+    broker: Broker,
+    resource_type: int,
+    name: str,
+    change: dict[str, str] | list[IncrementalAlterableConfig],
+    validate_only: bool,
+) -> tuple[int, str | None]:
+    """Apply a whole new set of settings, or a list of changes; returns an error code and a message."""
+    try:
+        if resource_type != ResourceType.TOPIC:
+            raise InvalidRequestError(_READ_ONLY)
+        topic = _topic(broker, name)
+        values = change if isinstance(change, dict) else _merged(broker, topic, change)
+        broker.set_topic_configs(topic, values, validate_only=validate_only)
+    except ConfigError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    except BrokerError as error:
+        return error.code, str(error)
+    return ErrorCode.NONE, None
+
+
+def _merged(broker: Broker, topic: Topic, changes: Iterable[IncrementalAlterableConfig]) -> dict[str, str]:
+    values = dict(topic.configs)
+    seen = set()
+    for change in changes:
+        if change.name in seen:
+            raise InvalidRequestError(f"{change.name} is changed more than once in the request")
+        seen.add(change.name)
+        if change.config_operation == Operation.DELETE:
+            values.pop(change.name, None)
+        elif change.value is None:
+            raise InvalidConfigError(f"{change.name}: no value is given")
+        elif change.config_operation == Operation.SET:
+            values[change.name] = change.value
+        else:
+            values[change.name] = _changed_list(broker, values, change)
+    return values
+
+
+def _changed_list(broker: Broker, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
+    definition = DEFINITIONS_BY_NAME.get(change.name)
+    if definition is None or definition.type != ConfigType.LIST:
+        raise InvalidConfigError(f"{change.name} is not a list: it can be set or deleted only")
+    current = values.get(change.name, broker.settings.topic_defaults.property_of(change.name))
+    words = [word for word in current.split(",") if word]
+    given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
+    if change.config_operation == Operation.APPEND:
+        words += [word for word in given if word not in words]
+    elif change.config_operation == Operation.SUBTRACT:
+        words = [word for word in words if word not in given]
+    else:
+        raise InvalidRequestError(f"{change.config_operation} is no operation on a setting")
+    return ",".join(words)

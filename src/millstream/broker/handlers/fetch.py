@@ -1,0 +1,225 @@
+"""Fetch: pieces of logs to consumers, at once or as soon as there is enough to send.
+
+A fetch that finds too little is parked: it lies with the partitions it reads, and an append to one of them
+wakes it. Nothing polls; a parked fetch costs its timer and no more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.broker.fetch_sessions import CachedPartition, FetchPlan, Key
+from millstream.errors import BrokerError, ErrorCode
+from millstream.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Partition
+    from millstream.net.reactor import Timer
+
+TOPIC_ID_VERSION: Final = 13
+Answers = list[tuple[Key, CachedPartition, PartitionData]]
+
+
+def handle_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
+    """Answer with what there is, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
+    plan = broker.fetch_sessions.plan(request)
+    if plan.error_code:
+        return FetchResponse(error_code=plan.error_code, responses=[])
+    fetch = ParkedFetch(broker, request, context, plan)
+    answers = fetch.read()
+    if fetch.is_satisfied(answers):
+        return fetch.response(answers)
+    fetch.park()
+    return None
+
+
+class ParkedFetch:
+    """One fetch from its first look at the logs until its answer."""
+
+    __slots__ = (
+        "_answered",
+        "_broker",
+        "_by_id",
+        "_bytes_seen",
+        "_context",
+        "_partitions",
+        "_plan",
+        "_request",
+        "_timer",
+        "_wake_planned",
+    )
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, context: RequestContext, plan: FetchPlan
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._context = context
+        self._plan = plan
+        self._by_id = context.version >= TOPIC_ID_VERSION
+        self._partitions: list[Partition] = []
+        self._timer: Timer | None = None
+        self._wake_planned = False
+        self._answered = False
+        self._bytes_seen = 0
+
+    def read(self) -> Answers:
+        """Look at every partition, in the session's order, until the answer's limit is reached."""
+        budget = min(self._request.max_bytes, self._broker.fetch_max_bytes)
+        answers: Answers = []
+        empty = True
+        self._partitions = []
+        for key, cached in self._plan.partitions:
+            answer = self._read_partition(key, cached.request, budget, at_least_one=empty)
+            size = len(answer.records) if answer.records is not None else 0
+            budget -= size
+            empty = empty and not size
+            answers.append((key, cached, answer))
+        return answers
+
+    def is_satisfied(self, answers: Answers) -> bool:
+        request = self._request
+        if request.max_wait_ms <= 0 or not self._plan.partitions:
+            return True
+        total = 0
+        for _, _, answer in answers:
+            if answer.error_code or answer.diverging_epoch is not None:
+                return True
+            total += len(answer.records) if answer.records is not None else 0
+        self._bytes_seen = total
+        return total >= request.min_bytes
+
+    def response(self, answers: Answers) -> FetchResponse:
+        """Build the answer. An incremental one leaves out the partitions that have no news."""
+        session = self._plan.session
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for key, cached, answer in answers:
+            if session is not None:
+                news = cached.tells_news(answer)
+                if self._plan.incremental and not news:
+                    continue
+                if answer.records is not None and len(answer.records) and key in session.partitions:
+                    session.rotate(key)
+            name, topic_id, _ = key
+            topic = topics.get((name, topic_id))
+            if topic is None:
+                topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[])
+                topics[name, topic_id] = topic
+            topic.partitions.append(answer)
+        return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
+
+    def park(self) -> None:
+        """Wait for appends to any partition, or for the deadline."""
+        for partition in self._partitions:
+            partition.waiters.add(self)
+        reactor = self._broker.reactor
+        wait_ms = min(self._request.max_wait_ms, 600_000)
+        self._timer = reactor.call_at(reactor.now_ms() + wait_ms, self._expire)
+        self._broker.metrics.parked_fetches += 1
+
+    def appended(self, size: int) -> None:
+        """An append of so many bytes to one of the partitions: look again once there can be enough."""
+        self._bytes_seen += size
+        if not self._wake_planned and self._bytes_seen >= self._request.min_bytes:
+            self._wake_planned = True
+            self._broker.reactor.defer(self._look_again)
+
+    def changed(self) -> None:
+        """A partition was deleted or cut: look again whatever its size."""
+        if not self._wake_planned:
+            self._wake_planned = True
+            self._broker.reactor.defer(self._look_again)
+
+    def _look_again(self) -> None:
+        self._wake_planned = False
+        if self._answered:
+            return
+        answers = self.read()
+        if self.is_satisfied(answers):
+            self._answer(answers)
+
+    def _expire(self) -> None:
+        if not self._answered:
+            self._answer(self.read())
+
+    def _answer(self, answers: Answers) -> None:
+        self._answered = True
+        for partition in self._partitions:
+            partition.waiters.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._broker.metrics.parked_fetches -= 1
+        self._context.reply(self.response(answers))
+
+    def _read_partition(
+        self, key: Key, wanted: FetchPartition, budget: int, *, at_least_one: bool
+    ) -> PartitionData:
+        name, topic_id, index = key
+        topic, error = self._broker.topics.resolve(name, topic_id, by_id=self._by_id)
+        partition = topic.partition(index) if topic is not None else None
+        if partition is None:
+            return _failed(index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._partitions.append(partition)
+        log = partition.log
+        problem = partition.epoch_problem(wanted.current_leader_epoch)
+        if problem:
+            return _failed(index, problem, partition)
+        diverging = _diverging(partition, wanted)
+        if diverging is not None:
+            return _data(partition, None, diverging)
+        limit = min(wanted.partition_max_bytes, budget)
+        try:
+            records = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
+        except BrokerError as error:
+            return _failed(index, error.code, partition)
+        return _data(partition, records)
+
+
+def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where the epoch that the consumer read last ended, if that lies before its position (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < wanted.last_fetched_epoch or 0 <= end < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end)
+    return None
+
+
+def _data(partition: Partition, records: object, diverging: EpochEndOffset | None = None) -> PartitionData:
+    log = partition.log
+    return PartitionData(
+        partition_index=partition.index,
+        error_code=ErrorCode.NONE,
+        high_watermark=log.end_offset,
+        last_stable_offset=log.end_offset,
+        log_start_offset=log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=b"" if records is None else records,
+    )
+
+
+def _failed(index: int, code: int, partition: Partition | None = None) -> PartitionData:
+    """An error's answer, with what helps the consumer: the log's bounds, or the leader's epoch."""
+    answer = PartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+    if partition is None:
+        return answer
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        answer.high_watermark = partition.log.end_offset
+        answer.log_start_offset = partition.log.start_offset
+    if code == ErrorCode.FENCED_LEADER_EPOCH:
+        epoch = partition.log.leader_epoch
+        answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=epoch)
+    return answer

@@ -1,0 +1,179 @@
+"""Metadata, DescribeCluster and DescribeTopicPartitions: who is there, and what there is.
+
+In a cluster of one, this broker leads every partition and is its only replica.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import BrokerError, ConfigError, ErrorCode
+from millstream.wire.messages.metadata import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribedPartition,
+    DescribedTopic,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from millstream.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Topic
+
+_NO_AUTHORIZER_CLUSTER = 0b0011_1111_1000_0000
+"""All operations that Kafka knows on a cluster: nobody is refused anything here."""
+_NO_AUTHORIZER_TOPIC = 0b0000_1101_1111_1000
+_DESCRIBE_LIMIT = 2000
+
+
+def handle_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Describe the topics asked for, or all; make those that are missing where both sides allow it."""
+    host, port = broker.advertised(context)
+    all_topics = request.topics is None or (context.version == 0 and not request.topics)
+    if all_topics:
+        topics = [_described(broker, topic, request) for topic in broker.topics]
+    else:
+        assert request.topics is not None, "checked just above"
+        topics = [_one_topic(broker, wanted, request) for wanted in request.topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack),
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=_NO_AUTHORIZER_CLUSTER
+        if request.include_cluster_authorized_operations
+        else -(2**31),
+    )
+
+
+def _one_topic(
+    broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest
+) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        topic = broker.topics.get_by_id(wanted.topic_id)
+        if topic is None:
+            return _failed(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
+        return _described(broker, topic, request)
+    name = wanted.name or ""
+    topic = broker.topics.get(name)
+    if topic is None:
+        try:
+            topic = broker.auto_create(name, allowed=request.allow_auto_topic_creation)
+        except (BrokerError, ConfigError) as error:
+            return _failed(name, getattr(error, "code", ErrorCode.INVALID_CONFIG))
+    return _described(broker, topic, request)
+
+
+def _described(broker: Broker, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+    me = [broker.node_id]
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=broker.node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=me,
+                isr_nodes=me,
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=_NO_AUTHORIZER_TOPIC
+        if request.include_topic_authorized_operations
+        else -(2**31),
+    )
+
+
+def _failed(name: str | None, code: int, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+
+
+def handle_describe_cluster(
+    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """The cluster of one."""
+    host, port = broker.advertised(context)
+    operations = _NO_AUTHORIZER_CLUSTER if request.include_cluster_authorized_operations else -(2**31)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=request.endpoint_type,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.rack)],
+        cluster_authorized_operations=operations,
+    )
+
+
+def handle_describe_topic_partitions(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics by name, in pages: ``next_cursor`` says where the next page begins (KIP-966)."""
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
+    start = request.cursor.partition_index if request.cursor else 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        start = start if names and names[0] == request.cursor.topic_name else 0
+    left = max(1, min(request.response_partition_limit, _DESCRIBE_LIMIT))
+    topics: list[DescribedTopic] = []
+    for name in names:
+        if left <= 0:
+            return _page(topics, Cursor(topic_name=name, partition_index=0))
+        described = _describe(broker, name, start, left)
+        topics.append(described)
+        end = start + len(described.partitions)
+        topic = broker.topics.get(name)
+        if topic is not None and end < len(topic.partitions):
+            return _page(topics, Cursor(topic_name=name, partition_index=end))
+        left -= len(described.partitions)
+        start = 0
+    return _page(topics, None)
+
+
+def _page(topics: list[DescribedTopic], cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _describe(broker: Broker, name: str, start: int, limit: int) -> DescribedTopic:
+    topic = broker.topics.get(name)
+    if topic is None:
+        return DescribedTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=ZERO_UUID, partitions=[]
+        )
+    me = [broker.node_id]
+    return DescribedTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribedPartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=broker.node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=me,
+                isr_nodes=me,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[],
+            )
+            for partition in topic.partitions[start : start + limit]
+        ],
+    )

@@ -1,0 +1,116 @@
+"""ListOffsets and OffsetForLeaderEpoch: finding places in a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import CorruptBatch, ErrorCode
+from millstream.wire.messages.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+
+def handle_list_offsets(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
+    """Each partition's offset for a timestamp, or for one of the special timestamps below zero."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_list_offset(broker, topic.name, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offset(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    partition = broker.topics.partition(topic, wanted.partition_index)
+    if partition is None:
+        return _no_offset(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    problem = partition.epoch_problem(wanted.current_leader_epoch)
+    if problem:
+        return _no_offset(wanted, problem)
+    try:
+        found = _find(partition, wanted.timestamp)
+    except CorruptBatch:
+        return _no_offset(wanted, ErrorCode.CORRUPT_MESSAGE)
+    if found is None:
+        return _no_offset(wanted, ErrorCode.NONE)
+    offset, timestamp = found
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        offset=offset,
+        timestamp=timestamp,
+        leader_epoch=partition.log.leader_epoch,
+    )
+
+
+def _find(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp; the special places answer with no timestamp (-1), as Kafka does."""
+    log = partition.log
+    if timestamp == LATEST:
+        return log.end_offset, -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.start_offset, -1
+    if timestamp == MAX_TIMESTAMP:
+        return log.offset_of_max_timestamp()
+    if timestamp < 0:  # LATEST_TIERED, and what may come: nothing lies there
+        return None
+    return log.offset_for_timestamp(timestamp)
+
+
+def _no_offset(wanted: ListOffsetsPartition, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, error_code=code, offset=-1, timestamp=-1
+    )
+
+
+def handle_offset_for_leader_epoch(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Where each asked epoch ended: how a consumer finds out that the log was cut under it (KIP-320)."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_epoch_end(broker, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = broker.topics.partition(topic, wanted.partition)
+    problem: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition is not None:
+        problem = partition.epoch_problem(wanted.current_leader_epoch)
+        if not problem:
+            epoch, end = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+            return EpochEndOffset(
+                error_code=0, partition=wanted.partition, leader_epoch=epoch, end_offset=end
+            )
+    return EpochEndOffset(error_code=problem, partition=wanted.partition, leader_epoch=-1, end_offset=-1)

@@ -1,0 +1,170 @@
+"""Produce and InitProducerId: record batches into logs.
+
+acks=0 gets no answer, acks=1 one as soon as the batches are in the log, and acks=all one only when they are
+on the disk, through the flusher that many requests share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
+from millstream.wire.messages.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.flusher import SyncableLog
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Partition, Topic
+
+ACKS_ALL: Final = -1
+NO_TRANSACTIONS: Final = (
+    "transactions are not supported yet by the embedded broker: leave transactional.id out, "
+    "or point the client at Apache Kafka"
+)
+
+
+class BrokerProblem:
+    """An error code with a sentence, before it becomes part of an answer."""
+
+    __slots__ = ("code", "message")
+
+    def __init__(self, code: int, message: str | None = None) -> None:
+        self.code = code
+        self.message = message
+
+
+def handle_produce(
+    broker: Broker, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None:
+    """Append every partition's batches, each with its own result; answer when ``acks`` is satisfied."""
+    appended: list[tuple[Partition, PartitionProduceResponse]] = []
+    refusal = _refusal(request)
+    responses = []
+    for data in request.topic_data:
+        topic, error = broker.topics.resolve(data.name, data.topic_id, by_id=context.version >= 13)
+        answers = [
+            _answer_partition(broker, topic, refusal or error, partition, appended)
+            for partition in data.partition_data
+        ]
+        responses.append(_topic_response(data, answers))
+    response = ProduceResponse(responses=responses)
+    if request.acks == 0:
+        _finish_without_answer(context, responses)
+        return None
+    if request.acks == ACKS_ALL and appended:
+        _answer_when_durable(broker, context, response, appended)
+        return None
+    return response
+
+
+def _refusal(request: ProduceRequest) -> BrokerProblem | None:
+    if request.acks not in (ACKS_ALL, 0, 1):
+        return BrokerProblem(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: must be 0, 1 or all (-1)"
+        )
+    if request.transactional_id is not None:
+        return BrokerProblem(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+    return None
+
+
+def _answer_partition(
+    broker: Broker,
+    topic: Topic | None,
+    problem: BrokerProblem | int | None,
+    data: PartitionProduceData,
+    appended: list[tuple[Partition, PartitionProduceResponse]],
+) -> PartitionProduceResponse:
+    if isinstance(problem, BrokerProblem):
+        return _failed(data.index, problem)
+    if problem:
+        return _failed(data.index, BrokerProblem(problem))
+    partition = topic.partition(data.index) if topic is not None else None
+    if partition is None:
+        return _failed(data.index, BrokerProblem(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if data.records is None or not len(data.records):
+        return _failed(
+            data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
+        )
+    answer = _append(broker, partition, data)
+    if not answer.error_code:
+        appended.append((partition, answer))
+    return answer
+
+
+def _append(broker: Broker, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:
+    try:
+        result = partition.append(data.records, broker.epoch_ms())
+    except UnsupportedMagic as error:
+        return _failed(data.index, BrokerProblem(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)))
+    except CorruptBatch as error:
+        return _failed(data.index, BrokerProblem(ErrorCode.CORRUPT_MESSAGE, str(error)))
+    except BrokerError as error:
+        return _failed(data.index, BrokerProblem(error.code, str(error)))
+    broker.metrics.records_in += result.last_offset - result.base_offset + 1
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=ErrorCode.NONE,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.start_offset,
+    )
+
+
+def _failed(index: int, problem: BrokerProblem) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=problem.code, base_offset=-1, error_message=problem.message
+    )
+
+
+def _topic_response(data: TopicProduceData, answers: list[PartitionProduceResponse]) -> TopicProduceResponse:
+    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+
+
+def _finish_without_answer(context: RequestContext, responses: list[TopicProduceResponse]) -> None:
+    """With acks=0 a client cannot be told of an error; closing the connection makes it look again."""
+    failed = [p for t in responses for p in t.partition_responses if p.error_code]
+    context.drop()
+    if failed:
+        context.close(
+            f"produce with acks=0 failed with error {failed[0].error_code}: {failed[0].error_message}"
+        )
+
+
+def _answer_when_durable(
+    broker: Broker,
+    context: RequestContext,
+    response: ProduceResponse,
+    appended: list[tuple[Partition, PartitionProduceResponse]],
+) -> None:
+    def done(failures: dict[SyncableLog, Exception]) -> None:
+        for partition, answer in appended:
+            error = failures.get(partition.log)
+            if error is not None:
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                answer.base_offset = -1
+                answer.error_message = (
+                    f"the disk failed: {error}. Nothing was stored; check the broker's disk"
+                )
+        context.reply(response)
+
+    broker.flusher.when_durable((partition.log for partition, _ in appended), done)
+
+
+def handle_init_producer_id(
+    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    """Hand out a producer id that was never used in this data directory, or raise the epoch of one."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=-1)
+    producer_id, epoch = broker.producer_ids.next(request.producer_id, request.producer_epoch)
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch)

@@ -1,0 +1,230 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from millstream.broker.handlers.configs import topic_config_values
+from millstream.errors import (
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from millstream.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from millstream.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from millstream.broker.broker import Broker
+    from millstream.broker.server import RequestContext
+    from millstream.broker.topics import Topic
+
+MAX_PARTITIONS: Final = 10_000
+"""The most partitions that one request may bring a topic to."""
+
+
+def handle_create_topics(
+    broker: Broker, request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
+    """Make each topic durably, or say why not. A name given twice makes none of them."""
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, count in times.items():
+        wanted = next(topic for topic in request.topics if topic.name == name)
+        results.append(_create(broker, wanted, count, request.validate_only))
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(broker: Broker, wanted: CreatableTopic, times: int, validate_only: bool) -> CreatableTopicResult:
+    try:
+        if times > 1:
+            raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
+        partitions = _partition_count(broker, wanted)
+        configs = {config.name: config.value for config in wanted.configs if config.value is not None}
+        topic = _as_broker_error(lambda: broker.create_topic(wanted.name, partitions, configs, validate_only))
+    except BrokerError as error:
+        return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=str(error))
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic.topic_id if topic is not None else ZERO_UUID,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(name=name, value=value, config_source=source)
+            for name, value, source in topic_config_values(broker, configs)
+        ],
+    )
+
+
+def _as_broker_error(make: Callable[[], Topic | None]) -> Topic | None:
+    try:
+        return make()
+    except ConfigError as error:
+        raise InvalidConfigError(str(error)) from None
+
+
+def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
+    """How many partitions a request asks for, by number or by assigning each to brokers."""
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise InvalidRequestError("give either replica assignments or a number of partitions, not both")
+        indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
+        if indexes != list(range(len(indexes))):
+            raise InvalidReplicaAssignmentError("partitions must be numbered from 0, without gaps")
+        if any(assignment.broker_ids != [broker.node_id] for assignment in wanted.assignments):
+            raise InvalidReplicaAssignmentError(f"the only broker is number {broker.node_id}")
+        return _checked_count(len(indexes))
+    if wanted.replication_factor not in (-1, 1):
+        raise InvalidReplicationFactorError(
+            f"replication factor {wanted.replication_factor}: there is one broker, so use 1"
+        )
+    return (
+        broker.settings.num_partitions
+        if wanted.num_partitions == -1
+        else _checked_count(wanted.num_partitions)
+    )
+
+
+def _checked_count(count: int) -> int:
+    if count < 1:
+        raise InvalidPartitionsError(f"{count} partitions: a topic has at least 1")
+    if count > MAX_PARTITIONS:
+        raise PolicyViolationError(f"{count} partitions: the embedded broker allows {MAX_PARTITIONS} a topic")
+    return count
+
+
+def handle_delete_topics(
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
+    """Delete each topic, by name or by id."""
+    wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[_delete(broker, each) for each in wanted])
+
+
+def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
+    try:
+        topic = _to_delete(broker, wanted)
+        broker.delete_topic(topic)
+    except BrokerError as error:
+        return DeletableTopicResult(
+            name=wanted.name, topic_id=wanted.topic_id, error_code=error.code, error_message=str(error)
+        )
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+
+
+def _to_delete(broker: Broker, wanted: DeleteTopicState) -> Topic:
+    if not broker.settings.delete_topic_enable:
+        raise TopicDeletionDisabledError("delete.topic.enable is false on this broker")
+    if wanted.name is not None and wanted.topic_id != ZERO_UUID:
+        raise InvalidRequestError("name the topic or give its id, not both")
+    topic = (
+        broker.topics.get(wanted.name)
+        if wanted.name is not None
+        else broker.topics.get_by_id(wanted.topic_id)
+    )
+    if topic is None:
+        if wanted.name is None:
+            raise UnknownTopicIdError("no topic has this id")
+        raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")
+    return topic
+
+
+def handle_create_partitions(
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    """Bring each topic to a larger number of partitions."""
+    return CreatePartitionsResponse(
+        results=[_grow(broker, wanted, request.validate_only) for wanted in request.topics]
+    )
+
+
+def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
+    try:
+        topic = broker.topics.get(wanted.name)
+        if topic is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")
+        count = _larger_count(broker, topic, wanted)
+        if not validate_only:
+            broker.add_partitions(topic, count)
+    except BrokerError as error:
+        return CreatePartitionsTopicResult(name=wanted.name, error_code=error.code, error_message=str(error))
+    return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
+
+
+def _larger_count(broker: Broker, topic: Topic, wanted: CreatePartitionsTopic) -> int:
+    now = len(topic.partitions)
+    if wanted.count <= now:
+        raise InvalidPartitionsError(
+            f"{topic.name} has {now} partitions: their number can only grow, so not to {wanted.count}"
+        )
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - now:
+            raise InvalidReplicaAssignmentError(f"{wanted.count - now} partitions are added: assign as many")
+        if any(assignment.broker_ids != [broker.node_id] for assignment in wanted.assignments):
+            raise InvalidReplicaAssignmentError(f"the only broker is number {broker.node_id}")
+    return _checked_count(wanted.count)
+
+
+def handle_delete_records(
+    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    """Move each partition's start up to an offset; -1 stands for its end."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_delete_records(broker, topic.name, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_records(
+    broker: Broker, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    low_watermark, code = -1, int(ErrorCode.NONE)
+    try:
+        partition = broker.topics.partition(topic, wanted.partition_index)
+        if partition is None:
+            raise UnknownTopicOrPartitionError(f"there is no partition {wanted.partition_index} of {topic}")
+        if wanted.offset < -1:
+            raise OffsetOutOfRangeError(f"{wanted.offset} is no offset")
+        low_watermark = partition.log.delete_records(wanted.offset)
+    except BrokerError as error:
+        code = error.code
+    return DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
+    )

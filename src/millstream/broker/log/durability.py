@@ -1,0 +1,88 @@
+"""What of a log has yet to reach the disk, and how it gets there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from millstream.broker.log.files import Files, OpenFile
+
+
+class SyncTicket:
+    """What must reach the disk so that everything before ``end_offset`` is durable."""
+
+    __slots__ = ("_directories", "_files", "_targets", "cuts", "end_offset")
+
+    def __init__(
+        self,
+        files: Files,
+        targets: dict[str, OpenFile | None],
+        directories: list[str],
+        end_offset: int,
+        cuts: int,
+    ) -> None:
+        self._files = files
+        self._targets = targets
+        self._directories = directories
+        self.end_offset = end_offset
+        self.cuts = cuts
+        """How often the log had been cut when the ticket was taken: a cut makes it worthless."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._targets or self._directories)
+
+    def sync(self) -> None:
+        """Wait for the disk; may run on any thread. Raises OSError, and must then not be tried again."""
+        for path, file in self._targets.items():
+            with suppress(FileNotFoundError):  # gone from the log since
+                (file or self._files.open(path)).fdatasync()
+        for directory in self._directories:
+            self._files.sync_directory(directory)
+
+
+class Unsynced:
+    """The files and directories that were changed since the last ticket.
+
+    A file that was written stays open until it is synced: the system tells a failed write-back only to those
+    who had the file open. Files that a crash left behind are known by their path alone.
+    """
+
+    __slots__ = ("_directories", "_files", "_targets")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._targets: dict[str, OpenFile | None] = {}
+        self._directories: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._targets or self._directories)
+
+    def add(self, file: OpenFile) -> None:
+        if self._targets.get(file.path) is None:
+            self._targets[file.path] = file
+
+    def add_path(self, path: str) -> None:
+        self._targets.setdefault(path, None)
+
+    def add_directory(self, directory: str) -> None:
+        if directory not in self._directories:
+            self._directories.append(directory)
+
+    def discard(self, path: str) -> None:
+        """A file is no longer part of the log."""
+        self._targets.pop(path, None)
+
+    def clear(self) -> None:
+        self._targets, self._directories = {}, []
+
+    def sync_directories(self) -> None:
+        """Make the names durable now, ahead of the data."""
+        while self._directories:
+            self._files.sync_directory(self._directories[0])
+            del self._directories[0]
+
+    def take(self, end_offset: int, cuts: int) -> SyncTicket:
+        """A ticket for all of it; what changes from now on belongs to the next."""
+        ticket = SyncTicket(self._files, self._targets, self._directories, end_offset, cuts)
+        self.clear()
+        return ticket

@@ -1,0 +1,165 @@
+"""The file layer: every system call of the log goes through here, so that tests can replace it.
+
+Two rules make what is written survive a power cut. A file's bytes are on the disk after ``fdatasync``; its
+name is there after ``sync_directory`` of the directory that holds it, and only then. A small file is
+therefore replaced as a whole (``write_atomically``), so that a reader finds either the old or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+
+from millstream.wire.primitives import Buffer
+
+StrPath = str | os.PathLike[str]
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Files of this name are leftovers of a crash: they are removed when a directory is opened."""
+
+
+class OpenFile:
+    """An open file. It is closed when nobody refers to it any more, so whoever holds it can go on reading."""
+
+    __slots__ = ("__weakref__", "_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"OpenFile({self.path!r})"
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Read up to ``length`` bytes; fewer only at the end of the file."""
+        data = os.pread(self._fd, length, position)
+        while 0 < len(data) < length:
+            more = os.pread(self._fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        """Write at ``position``; returns how many bytes were taken, which may be fewer on a full disk."""
+        return os.pwrite(self._fd, data, position)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def modified_ms(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns // 1_000_000
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            os.close(self._fd)
+
+
+class Files:
+    """The real file system. Errors are OSError, as the system gives them."""
+
+    def open(self, path: StrPath, *, create: bool = False) -> OpenFile:
+        """Open for reading and writing."""
+        name = os.fspath(path)
+        return OpenFile(os.open(name, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644), name)
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: StrPath) -> None:
+        """Remove a file; it is no error when it is gone already."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def mkdir(self, path: StrPath) -> None:
+        """Make a directory; it is no error when it is there already."""
+        with suppress(FileExistsError):
+            os.mkdir(path)
+
+    def remove_tree(self, path: StrPath) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def sync_directory(self, path: StrPath) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def scan(self, path: StrPath) -> list[tuple[str, int]]:
+        """The names in a directory, sorted, each with its size (-1 for what is not a plain file)."""
+        with os.scandir(path) as entries:
+            return sorted((entry.name, _size(entry)) for entry in entries)
+
+    def listdir(self, path: StrPath) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def lock(self, path: StrPath) -> OpenFile | None:
+        """Create and lock a file for as long as it stays open; None when another process holds the lock."""
+        file = self.open(path, create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        return file
+
+    # -- built from the above
+
+    def read(self, path: StrPath) -> bytes:
+        """The whole of a file."""
+        file = self.open(path)
+        return file.pread(file.size(), 0)
+
+    def write(self, path: StrPath, data: Buffer) -> OpenFile:
+        """Create or replace a file, not yet durably; returns it open."""
+        file = self.open(path, create=True)
+        file.truncate(0)
+        write_all(file, data, 0)
+        return file
+
+    def write_atomically(self, path: StrPath, data: Buffer) -> None:
+        """Replace a file durably: at every moment, and after a power cut, it is the old or the new one."""
+        name = os.fspath(path)
+        self.write(name + TEMPORARY_SUFFIX, data).fdatasync()
+        self.rename(name + TEMPORARY_SUFFIX, name)
+        self.sync_directory(os.path.dirname(name) or ".")
+
+
+def write_all(file: OpenFile, data: Buffer, position: int) -> None:
+    """Write all of ``data``, in several steps where the system takes it in pieces."""
+    written = file.pwrite(data, position)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(view):
+        taken = file.pwrite(view[written:], position + written)
+        if not taken:
+            raise OSError(f"{file.path}: nothing could be written")
+        written += taken
+
+
+def read_in_chunks(file: OpenFile, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The bytes from ``start`` to ``end``, piece by piece."""
+    while start < end:
+        chunk = file.pread(min(chunk_bytes, end - start), start)
+        if not chunk:
+            return
+        yield chunk
+        start += len(chunk)
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    return entry.stat().st_size if entry.is_file(follow_symlinks=False) else -1

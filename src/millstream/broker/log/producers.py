@@ -1,0 +1,135 @@
+"""What a log remembers of idempotent producers (KIP-98), so that a batch sent twice is kept once.
+
+For each producer id: its epoch, and its last five batches. The rules are Kafka's:
+
+- a batch whose epoch and sequences equal one of the five is a duplicate, answered with its first offsets;
+- an older epoch is refused; a newer one must begin with sequence 0;
+- otherwise the sequence must follow the last one; 0 follows 2**31 - 1;
+- an unknown producer may begin with any sequence: its earlier batches may be gone by retention.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import NamedTuple
+
+from millstream.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
+from millstream.wire.batches import add_sequence
+
+REMEMBERED_BATCHES = 5
+"""As many as a producer may have in flight."""
+
+_PRODUCER = struct.Struct(">qhqB")
+_BATCH = struct.Struct(">iiqqq")
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of a producer, and where it lies."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    """What the producer was told: the time of the append with LogAppendTime, else -1."""
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch", "last_append_ms")
+
+    def __init__(self, epoch: int, last_append_ms: int) -> None:
+        self.epoch = epoch
+        self.last_append_ms = last_append_ms
+        self.batches: deque[ProducedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+
+
+class ProducerStates:
+    """The producers of one partition."""
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def duplicate(self, producer_id: int, epoch: int, base: int, last: int) -> ProducedBatch | None:
+        """The earlier batch with exactly these sequences, if it is one of the last five."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return None
+        for batch in producer.batches:
+            if batch.base_sequence == base and batch.last_sequence == last:
+                return batch
+        return None
+
+    def last_of(self, producer_id: int) -> tuple[int, int] | None:
+        """A producer's epoch and last sequence; None for one that is not known."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else (producer.epoch, producer.batches[-1].last_sequence)
+
+    def note(self, producer_id: int, epoch: int, batch: ProducedBatch, now_ms: int) -> None:
+        """Remember a batch that is in the log."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            producer = self._producers[producer_id] = _Producer(epoch, now_ms)
+        producer.batches.append(batch)
+        producer.last_append_ms = now_ms
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that have been idle for so long; returns how many."""
+        idle = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if now_ms - producer.last_append_ms >= expiration_ms
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]
+        return len(idle)
+
+    def last_offsets(self) -> dict[int, int]:
+        """The offset of each producer's last batch: compaction keeps those batches, if need be empty."""
+        return {each: producer.batches[-1].last_offset for each, producer in self._producers.items()}
+
+    def to_bytes(self) -> bytes:
+        parts = []
+        for producer_id, producer in self._producers.items():
+            parts.append(
+                _PRODUCER.pack(producer_id, producer.epoch, producer.last_append_ms, len(producer.batches))
+            )
+            parts += [_BATCH.pack(*batch) for batch in producer.batches]
+        return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ProducerStates:
+        """Read what ``to_bytes`` wrote; its caller has checked that the bytes are whole."""
+        states, position = cls(), 0
+        while position < len(data):
+            producer_id, epoch, last_append_ms, count = _PRODUCER.unpack_from(data, position)
+            position += _PRODUCER.size
+            producer = states._producers[producer_id] = _Producer(epoch, last_append_ms)
+            for _ in range(count):
+                producer.batches.append(ProducedBatch._make(_BATCH.unpack_from(data, position)))
+                position += _BATCH.size
+        return states
+
+
+def check_sequence(producer_id: int, epoch: int, base_sequence: int, last: tuple[int, int] | None) -> None:
+    """Check that a batch may follow what is known: the producer's epoch and last sequence."""
+    if last is None:
+        return
+    last_epoch, last_sequence = last
+    if epoch < last_epoch:
+        raise InvalidProducerEpochError(
+            f"producer {producer_id} has epoch {epoch}, {last_epoch} has been seen"
+        )
+    if epoch > last_epoch:
+        if base_sequence != 0:
+            raise OutOfOrderSequenceNumberError(
+                f"producer {producer_id} begins epoch {epoch} with sequence {base_sequence} instead of 0"
+            )
+        return
+    if base_sequence != add_sequence(last_sequence, 1):
+        raise OutOfOrderSequenceNumberError(
+            f"producer {producer_id} sent sequence {base_sequence} after {last_sequence}"
+        )

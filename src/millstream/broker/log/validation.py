@@ -1,0 +1,119 @@
+"""What a producer's batches must be before the log takes them. Nothing here looks at single records, but for
+compacted topics, whose records need keys, and for topics that are kept in a codec of their own."""
+
+from __future__ import annotations
+
+from millstream.broker.log.config import LogConfig
+from millstream.broker.log.raw_records import iter_raw_records, plain_records
+from millstream.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    RecordListTooLargeError,
+)
+from millstream.model import TimestampType
+from millstream.wire.batches import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assemble_batch,
+    check_crc,
+    read_header,
+)
+from millstream.wire.codecs import Codec, compress
+from millstream.wire.primitives import Buffer
+
+
+def validate(
+    batches: memoryview, config: LogConfig, now_ms: int, *, allow_transactional: bool = False
+) -> list[BatchHeader]:
+    """Check whole batches, one behind another, and return their headers.
+
+    Raises CorruptBatch for bytes that are no batches, and Kafka's error for batches that the topic refuses.
+    """
+    headers: list[BatchHeader] = []
+    position, end = 0, len(batches)
+    while position < end:
+        header = read_header(batches, position)
+        check_crc(batches, header, position)
+        _check_header(header, config, now_ms, allow_transactional)
+        if config.compacts and not header.is_control:
+            _check_keys(batches[position : position + header.size], header)
+        headers.append(header)
+        position += header.size
+    if not headers:
+        raise InvalidRecordError("there is no record batch to append")
+    if end > config.segment_bytes:
+        raise RecordListTooLargeError(f"{end} bytes of batches, segment.bytes is {config.segment_bytes}")
+    return headers
+
+
+def _check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
+    if header.size > config.max_message_bytes:
+        limit = config.max_message_bytes
+        raise MessageTooLargeError(f"a batch of {header.size} bytes, max.message.bytes is {limit}")
+    if header.record_count != header.last_offset_delta + 1:
+        last = header.last_offset_delta
+        raise InvalidRecordError(f"{header.record_count} records with offsets from 0 to {last}")
+    if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) and not allow_transactional:
+        kind = "control" if header.is_control else "transactional"
+        raise InvalidRecordError(f"{kind} batches are not supported from producers")
+    if header.attributes & DELETE_HORIZON_BIT:
+        raise InvalidRecordError("a delete horizon is set, which only compaction may do")
+    if header.producer_id >= 0 > min(header.producer_epoch, header.base_sequence) and not header.is_control:
+        raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
+    _ = header.codec  # raises for an unknown one
+    if config.timestamp_type is TimestampType.CREATE_TIME:
+        _check_timestamps(header, config, now_ms)
+
+
+def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidTimestampError(
+            "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
+        )
+    latest, earliest = header.max_timestamp, min(header.base_timestamp, header.max_timestamp)
+    if latest != NO_TIMESTAMP and latest - now_ms > config.message_timestamp_after_max_ms:
+        raise InvalidTimestampError(f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock")
+    if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {earliest} is {now_ms - earliest} ms behind the broker's clock"
+        )
+
+
+def _check_keys(batch: memoryview, header: BatchHeader) -> None:
+    for record in iter_raw_records(plain_records(batch, header), header.record_count):
+        if record.key is None:
+            raise InvalidRecordError(
+                f"record {record.offset_delta} has no key, which a compacted topic needs"
+            )
+
+
+def recompress(batches: memoryview, headers: list[BatchHeader], codec: Codec, level: int | None) -> bytearray:
+    """The same batches with their records in another codec; those that have it already stay as they are."""
+    out = bytearray()
+    position = 0
+    for header in headers:
+        batch = batches[position : position + header.size]
+        out += batch if header.codec is codec else _recompress_one(batch, header, codec, level)
+        position += header.size
+    return out
+
+
+def _recompress_one(batch: Buffer, header: BatchHeader, codec: Codec, level: int | None) -> bytes:
+    return assemble_batch(
+        compress(codec, plain_records(batch, header), level),
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )

@@ -1,0 +1,114 @@
+"""Keeping house: old segments go, logs are compacted, recovery points are noted, deleted files are removed.
+
+What is quick is done on the event loop between requests; what waits for the disk or takes time is done on one
+worker thread, one job after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from millstream.broker.log.directory import LogDirectory
+from millstream.broker.log.partition import PartitionLog
+from millstream.broker.settings import BrokerSettings
+from millstream.errors import KafkaStorageError
+from millstream.model import TopicPartition
+from millstream.net.reactor import Reactor
+
+log = logging.getLogger("millstream.broker")
+
+_CHECKPOINT_MS: Final = 60_000
+_LOGS_A_TURN: Final = 50
+"""Logs that are looked at before the event loop has its turn again."""
+
+Job = Callable[[], None]
+
+
+class Maintenance:
+    """The broker's housekeeper."""
+
+    def __init__(self, reactor: Reactor, settings: BrokerSettings, epoch_ms: Callable[[], int]) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._epoch_ms = epoch_ms
+        self._directory: LogDirectory | None = None
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="millstream-maintenance", daemon=True)
+
+    def start(self, directory: LogDirectory) -> None:
+        """Begin the rounds."""
+        self._directory = directory
+        self._thread.start()
+        self.remove(directory.trash)
+        self._repeat(self._settings.log_retention_check_interval_ms, self._apply_retention)
+        self._repeat(_CHECKPOINT_MS, self._checkpoint)
+
+    def close(self) -> None:
+        """Finish what is queued, and end the thread."""
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove files and directories that are out of the log, in the background."""
+        for path in paths:
+            self._jobs.put(partial(self._remove, path))
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except OSError as error:
+                log.error("housekeeping failed, and will be tried again later: %s", error)
+
+    def _remove(self, path: str) -> None:
+        assert self._directory is not None, "started"
+        if os.path.isdir(path):
+            self._directory.files.remove_tree(path)
+        else:
+            self._directory.files.unlink(path)
+
+    def _repeat(self, every_ms: int, task: Callable[[], None]) -> None:
+        def again() -> None:
+            task()
+            self._repeat(every_ms, task)
+
+        self._reactor.call_at(self._reactor.now_ms() + every_ms, again)
+
+    # --- the rounds
+
+    def _checkpoint(self) -> None:
+        assert self._directory is not None, "started"
+        self._jobs.put(self._directory.checkpoint())
+
+    def _apply_retention(self) -> None:
+        assert self._directory is not None, "started"
+        self._retain_some(list(self._directory.logs.items()))
+
+    def _retain_some(self, logs: list[tuple[TopicPartition, PartitionLog]]) -> None:
+        """Look at some logs now, and at the others after the loop had its turn."""
+        assert self._directory is not None, "started"
+        for partition, one in logs[:_LOGS_A_TURN]:
+            if self._directory.logs.get(partition) is one:
+                self._retain(partition, one)
+        rest = logs[_LOGS_A_TURN:]
+        if rest:
+            self._reactor.call_at(self._reactor.now_ms() + 1, partial(self._retain_some, rest))
+
+    def _retain(self, partition: TopicPartition, one: PartitionLog) -> None:
+        try:
+            done = one.maintain(self._epoch_ms())
+        except KafkaStorageError as error:
+            log.error("%s: retention failed, and will be tried again: %s", partition, error)
+            return
+        if done.deleted_segments:
+            log.info(
+                "%s: deleted %d segments, %d bytes", partition, done.deleted_segments, done.deleted_bytes
+            )
+        self.remove(done.trash)

@@ -1,0 +1,61 @@
+"""The broker as a child process: an order on standard input, a line of answer, then service until the end.
+
+Speaks JSON, so that nothing has to be quoted: ``{"data", "listen", "settings", "allow_remote"}`` in,
+``{"address"}`` or ``{"error"}`` out. The end of standard input means that the parent is gone: stop cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from millstream.broker.broker import Broker
+from millstream.broker.settings import BrokerSettings
+from millstream.errors import MillstreamError
+from millstream.net.reactor import READABLE
+from millstream.settings import parse_address
+
+
+def main() -> int:
+    """Run one broker. Exits 0 after a clean stop, 1 when it could not start."""
+    logging.basicConfig(level=logging.WARNING, format="millstream broker: %(levelname)s %(message)s")
+    try:
+        broker = _start(json.loads(sys.stdin.buffer.readline()))
+    except (MillstreamError, OSError, ValueError, KeyError) as error:
+        _answer({"error": str(error)})
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: broker.stop())
+    broker.reactor.watch(sys.stdin.fileno(), READABLE, lambda _: _stop_at_end(broker))
+    _answer({"address": broker.address})
+    broker.run()
+    return 0
+
+
+def _start(order: dict[str, object]) -> Broker:
+    address = parse_address(str(order["listen"]), lowest_port=0)
+    settings = order["settings"]
+    if not isinstance(settings, dict):
+        raise ValueError("settings must be an object")
+    broker = Broker(Path(str(order["data"])), BrokerSettings.from_properties(settings))
+    broker.start(address.host, address.port, allow_remote=bool(order["allow_remote"]))
+    return broker
+
+
+def _stop_at_end(broker: Broker) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        broker.reactor.unwatch(sys.stdin.fileno())
+        broker.stop()
+
+
+def _answer(message: dict[str, str]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

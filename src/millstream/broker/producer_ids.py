@@ -1,0 +1,52 @@
+"""Producer ids: numbers that no two producers of a data directory ever share, also across crashes.
+
+Ids are reserved on the disk in blocks before the first of them is handed out; a crash wastes the rest of a
+block, and there are 2**63 of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from millstream.broker.log.files import Files
+from millstream.errors import KafkaStorageError
+
+_BLOCK: Final = 1000
+_MAX_EPOCH: Final = 0x7FFF - 1
+"""A producer that would pass this gets a new id; the largest epoch is never given out, as in Kafka."""
+
+
+class ProducerIds:
+    """Hands out ids, one at a time."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self._path = path
+        self._files = files
+        self._next = self._reserved = _read_reserved(path, files)
+
+    def next(self, producer_id: int, epoch: int) -> tuple[int, int]:
+        """A new id with epoch 0, or a producer's own id with its epoch raised by one (KIP-360)."""
+        if 0 <= producer_id < self._next and 0 <= epoch < _MAX_EPOCH:
+            return producer_id, epoch + 1
+        if self._next == self._reserved:
+            self._reserve_block()
+        self._next += 1
+        return self._next - 1, 0
+
+    def _reserve_block(self) -> None:
+        try:
+            self._files.write_atomically(self._path, str(self._reserved + _BLOCK).encode())
+        except OSError as error:
+            raise KafkaStorageError(f"cannot reserve producer ids: {error}") from error
+        self._reserved += _BLOCK
+
+
+def _read_reserved(path: Path, files: Files) -> int:
+    try:
+        text = files.read(path)
+    except FileNotFoundError:
+        return 0
+    if not text.isdigit():
+        raise KafkaStorageError(f"{path} is damaged: it should hold one number, the next producer id")
+    return int(text)

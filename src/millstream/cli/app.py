@@ -1,0 +1,100 @@
+"""The tree of commands, and how one of them is run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+import millstream
+from millstream.cli import broker, consume, produce
+from millstream.cli.options import ALIASES
+from millstream.cli.outcome import DONE, Session, exit_code_of, say_error
+
+app = typer.Typer(
+    name="millstream",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={
+        "help_option_names": ["--help", "-h"],
+        "token_normalize_func": lambda token: ALIASES.get(token, token),
+    },
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"millstream {millstream.__version__}")
+        raise typer.Exit
+
+
+def _millstream(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Kafka's consumer system in Python, with the broker included.
+
+    [bold]A first round[/bold], with the broker in a terminal of its own
+
+      millstream broker
+      millstream topic create orders --partitions 4
+      echo 'hello' | millstream produce orders
+      millstream consume orders --from earliest
+
+    Commands talk to --bootstrap-servers, or else to the environment's MILLSTREAM_BOOTSTRAP_SERVERS, or else
+    to 127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (misused).
+    """
+
+
+def help_of(function: Callable[..., Any]) -> str:
+    """A command's docstring for a terminal of any width: prose flows, indented lines stay as they are."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(
+        paragraph if paragraph.startswith("  ") else " ".join(paragraph.split()) for paragraph in paragraphs
+    )
+
+
+def _add(parent: typer.Typer, name: str, function: Callable[..., Any]) -> None:
+    parent.command(name, help=help_of(function))(function)
+
+
+app.callback(help=help_of(_millstream))(_millstream)
+_add(app, "broker", broker.broker)
+_add(app, "produce", produce.produce)
+_add(app, "consume", consume.consume)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    session = Session()
+    return exit_code_of(lambda: _invoke(arguments, session), session)
+
+
+def _invoke(arguments: Sequence[str], session: Session) -> int:
+    try:
+        result = get_command(app).main(
+            args=list(arguments), prog_name="millstream", standalone_mode=False, obj=session
+        )
+    except typer.TyperException as error:
+        return _report_misuse(error, session)
+    return result if isinstance(result, int) else DONE
+
+
+def _report_misuse(error: typer.TyperException, session: Session) -> int:
+    """Say in one sentence what is wrong with the command line, and where to read how it should be."""
+    message = error.format_message().strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    if message:  # there is none when the help was printed instead
+        place = "millstream" if context is None else context.command_path
+        sentence = message[0].lower() + message[1:].replace(". Did you mean", ": did you mean").replace(
+            "Value error, ", ""
+        )
+        say_error(f"{sentence}; see '{place} --help'", as_json=session.as_json)
+    return error.exit_code

@@ -1,0 +1,62 @@
+"""Clients for commands: made from the options that were typed, and refused at once where nobody listens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.properties import read_properties
+from millstream.settings import read_addresses
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin
+    from millstream.producer import Producer
+
+_CONNECT_SECONDS: Final = 5.0
+
+
+def open_admin(servers: str) -> Admin:
+    """Connect an Admin."""
+    require_broker(servers)
+    from millstream.admin import Admin
+
+    return Admin({"bootstrap.servers": servers, "client.id": "millstream-cli"})
+
+
+def open_producer(servers: str, properties: Iterable[str], defaults: Mapping[str, object]) -> Producer:
+    """Connect a Producer. ``properties`` were typed and go before ``defaults``."""
+    require_broker(servers)
+    from millstream.producer import Producer
+
+    return Producer(settings(servers, properties, defaults))
+
+
+def settings(servers: str, properties: Iterable[str], defaults: Mapping[str, object]) -> dict[str, Any]:
+    """Put a client's settings together, under Kafka's names."""
+    typed = read_properties(properties, "--property")
+    return {"client.id": "millstream-cli", **defaults, **typed, "bootstrap.servers": servers}
+
+
+def require_broker(servers: str) -> None:
+    """Raise at once when no address takes connections: the clients themselves would go on trying.
+
+    A script gets its answer, and a newcomer who forgot to start the broker is told how to.
+    """
+    try:
+        addresses = read_addresses(servers)
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
+    reason = ""
+    for address in addresses:
+        try:
+            socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS).close()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        else:
+            return
+    raise CommandError(
+        f"no broker answers at {servers} ({reason}): start one with 'millstream broker', "
+        "or name another with --bootstrap-servers"
+    )

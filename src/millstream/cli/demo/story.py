@@ -1,0 +1,65 @@
+"""How the demo tells what happens: a few lines for each step, and how to do the same by hand."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+
+class Story:
+    """Prints on standard output; silent when only JSON is wanted. Any width, any terminal, or none."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._console = Console(quiet=silent, highlight=False)
+        self._steps = 0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the demo has been running."""
+        return time.monotonic() - self._started
+
+    def step(self, title: str) -> None:
+        """Begin the next step."""
+        self._steps += 1
+        self._console.print()
+        self._console.print(f"[bold cyan]{self._steps}. {title}[/bold cyan]")
+
+    def tell(self, text: str) -> None:
+        """Say something in prose; rich's markup works."""
+        self._console.print(Padding(Text.from_markup(text), (0, 0, 0, 3)))
+        sys.stdout.flush()
+
+    def by_hand(self, *commands: str) -> None:
+        """Show how to do it oneself."""
+        for command in commands:
+            self._console.print(Padding(Text.assemble(("$ ", "dim"), (command, "green")), (0, 0, 0, 3)))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Show a table; numbers are aligned to the right."""
+        lines = [list(row) for row in rows]
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for place, name in enumerate(columns):
+            is_number = all(isinstance(line[place], int) for line in lines)
+            table.add_column(name, justify="right" if is_number else "left")
+        for line in lines:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line))
+        self._console.print(Padding(table, (0, 0, 0, 3)))
+
+    def ownership(self, owners: Mapping[str, Sequence[int]]) -> None:
+        """Show which member has which partitions."""
+        for name, partitions in owners.items():
+            squares = " ".join(f"[reverse] {partition} [/reverse]" for partition in partitions) or "none"
+            self.tell(f"{name:<6} {squares}")
+
+    def verdict(self, good: bool, text: str) -> None:
+        """Say how it ended."""
+        mark, colour = ("✓", "green") if good else ("✗", "red")
+        self._console.print(Padding(Text.from_markup(f"[bold {colour}]{mark} {text}[/]"), (0, 0, 0, 3)))

@@ -1,0 +1,116 @@
+"""How a command ends: an exit code, and one sentence on standard error where it did not work out.
+
+0 means done, 1 failed, 2 misused (what was typed makes no sense), 130 and 143 ended by Ctrl-C or SIGTERM.
+A reader that closes the pipe (``millstream consume … | head``) has what it wanted: that is done, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, NoReturn
+
+from millstream.errors import MillstreamError, MisuseError
+
+DONE: Final = 0
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 128 + signal.SIGINT
+TERMINATED: Final = 128 + signal.SIGTERM
+
+
+@dataclass
+class Session:
+    """What the options of a command say about how to report its errors."""
+
+    debug: bool = False
+    as_json: bool = False
+
+
+class UsageError(MisuseError):
+    """What was typed makes no sense."""
+
+
+class CommandError(MillstreamError):
+    """The command could not do its work."""
+
+
+class Terminated(BaseException):
+    """SIGTERM came: clean up and leave, as after Ctrl-C."""
+
+
+def exit_code_of(command: Callable[[], int | None], session: Session) -> int:
+    """Run a command and return its exit code, having reported what went wrong."""
+    try:
+        with _sigterm_raises():
+            code = command()
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Terminated:
+        return TERMINATED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return DONE
+    except Exception as error:  # noqa: BLE001 - the last resort of a program
+        return report(error, session)
+    return DONE if code is None else code
+
+
+def report(error: Exception, session: Session) -> int:
+    """Say on standard error what went wrong, and return the exit code that goes with it."""
+    if session.debug:
+        traceback.print_exception(error)
+    say_error(_sentence(error), as_json=session.as_json)
+    return MISUSED if isinstance(error, MisuseError) else FAILED
+
+
+def say_error(sentence: str, *, as_json: bool = False) -> None:
+    """Print one error: as a line, in red on a terminal, or as JSON."""
+    if as_json:
+        line = json.dumps({"error": sentence}, ensure_ascii=False)
+    elif sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        line = f"\x1b[1;31merror:\x1b[0m {sentence}"
+    else:
+        line = f"error: {sentence}"
+    print(line, file=sys.stderr, flush=True)
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, MillstreamError):
+        return text
+    if isinstance(error, OSError):
+        reason = error.strerror or text or type(error).__name__
+        return f"{error.filename}: {reason}" if error.filename is not None else reason
+    return f"a defect of millstream's, please report it: {type(error).__name__}: {text} (--debug shows where)"
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    try:
+        before = signal.signal(signal.SIGTERM, _raise_terminated)
+    except ValueError:  # not the main thread, which alone may handle signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def _abandon_stdout() -> None:
+    """Let the interpreter's last flush go nowhere, instead of failing on the pipe that is closed."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

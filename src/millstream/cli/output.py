@@ -1,0 +1,96 @@
+"""What commands print: a table on a terminal, aligned columns in a pipe, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Row = Sequence[object]
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> None:
+    """Print rows under their columns. A column of numbers is aligned to the right; None prints as a dash."""
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    numeric = [all(isinstance(row[place], int | None) for row in rows) for place in range(len(columns))]
+    if sys.stdout.isatty():
+        _print_rich(columns, texts, numeric, title)
+    else:
+        _print_plain(columns, texts, numeric)
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print names and values, one pair a line."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        print(f"{name:<{width}}  {_cell(value)}".rstrip())
+
+
+def say(message: str) -> None:
+    """Tell the person at the terminal something that is no result: on standard error, and only there."""
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr, flush=True)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 record``, ``2 records``, ``10,000 records``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes, as people read it."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{number} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A record's timestamp as ISO 8601 in UTC; a dash where there is none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999: producers may send anything
+        return f"@{timestamp_ms}"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _cell(cell: object) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    lines = [[name.upper().replace(" ", "-") for name in columns], *texts]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _print_rich(
+    columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for line in texts:
+        table.add_row(*map(Text, line))  # Text: a topic's settings may look like markup
+    Console().print(table)

@@ -1,0 +1,188 @@
+"""``millstream produce``: records from a file or standard input into a topic."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from millstream.cli import options
+from millstream.cli.inputs import Draft, InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.output import count, print_json, say
+from millstream.cli.progress import Meter, meter
+from millstream.cli.properties import read_pair
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.model import Header, RecordMetadata
+    from millstream.producer import Producer
+
+_SHOWN_EVERY = 256
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="What to read; standard input by default, as with -."),
+    ] = None,
+    input_format: Annotated[
+        InputFormat | None,
+        typer.Option("--format", help="How to read it.", show_default="by the file's name, or lines"),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", metavar="FIELD", help="The JSON field or CSV column that holds the key."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="Lines are KEY, this text, VALUE."),
+    ] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", metavar="CHARACTER", help="What separates the fields of CSV.")
+    ] = ",",
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="Send all to this one.", show_default="by the key"),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header; repeat it for more."),
+    ] = None,
+    compression: Annotated[
+        str, typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    properties: options.Properties = None,
+    servers: options.Servers = options.DEFAULT_SERVERS,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
+
+    Lines are sent as they are. Each JSON line is checked and sent as it is. Each row of a CSV file is sent as
+    a JSON object. The format records takes what millstream consume --json prints. The command is done when
+    all records are on the brokers' disks.
+
+    [bold]Examples[/bold]
+
+      echo 'hello' | millstream produce greetings
+      millstream produce orders orders.jsonl --key customer.id
+      millstream produce customers customers.csv --key country
+      millstream produce pairs --key-separator : < pairs.txt
+      millstream consume a -e --json | millstream produce b --format records
+    """
+    path = None if file is None or str(file) == "-" else file
+    how = InputOptions(input_format or format_of(path), key, key_separator, delimiter)
+    _check(how, compression)
+    headers = tuple(_header(text) for text in header or ())
+    from millstream.cli.connect import open_producer
+
+    defaults = {"compression.type": compression, "batch.size": "131072"}
+    sending = _Sending(topic, partition, headers)
+    with (
+        _opened(path) as (stream, size),
+        meter("sending", size, wanted=not stream.isatty()) as progress,
+        open_producer(servers, properties or (), defaults) as producer,
+    ):
+        sending.send_all(producer, stream, how, progress)
+    # The producer is closed: every record has its outcome.
+    sending.report(as_json)
+
+
+def _check(how: InputOptions, compression: str) -> None:
+    if how.key is not None and how.format not in (InputFormat.JSON, InputFormat.CSV):
+        raise UsageError(
+            f"--key names a field of JSON or CSV, and the format is {how.format}: add --format json"
+        )
+    if how.key_separator is not None and how.format is not InputFormat.LINES:
+        raise UsageError(f"--key-separator is for lines, and the format is {how.format}: use --key instead")
+    if how.key_separator == "":
+        raise UsageError("--key-separator is empty: write what stands between key and value")
+    if len(how.delimiter) != 1:
+        raise UsageError(f"--delimiter {how.delimiter!r} must be one character")
+    if compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
+        raise UsageError(f"--compression {compression!r} is unknown: choose none, gzip, snappy, lz4 or zstd")
+
+
+def _header(text: str) -> Header:
+    name, value = read_pair(text, "--header")
+    return name, value.encode()
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[tuple[BinaryIO, int | None]]:
+    """The input, and its size where it has one."""
+    if path is None:
+        if sys.stdin.isatty():
+            say("one record per line; Ctrl-D ends")
+        yield sys.stdin.buffer, None
+        return
+    with path.open("rb") as stream:
+        yield stream, path.stat().st_size if path.is_file() else None
+
+
+class _Sending:
+    """The records on their way: how many were sent and written, and the first error."""
+
+    def __init__(self, topic: str, partition: int | None, headers: tuple[Header, ...]) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._headers = headers
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._sent = 0
+        self._written = 0
+        self._error: Exception | None = None
+
+    def send_all(self, producer: Producer, stream: BinaryIO, how: InputOptions, progress: Meter) -> None:
+        """Send until the input ends, or until something goes wrong: that is kept for the report."""
+        position = stream.tell if stream.seekable() else lambda: 0
+        try:
+            for draft in read_drafts(stream, how):
+                self._send(producer, draft)
+                if self._sent % _SHOWN_EVERY == 0:
+                    progress(position(), self._sent)
+                if self._error is not None:
+                    return
+        except MillstreamError as error:
+            self._error = self._error or error
+
+    def _send(self, producer: Producer, draft: Draft) -> None:
+        future = producer.send(
+            self._topic,
+            draft.value,
+            draft.key,
+            headers=draft.headers + self._headers,
+            partition=self._partition,
+            timestamp=draft.timestamp,
+        )
+        self._sent += 1
+        future.add_done_callback(self._settle)
+
+    def _settle(self, future: Future[RecordMetadata]) -> None:
+        """A record has its outcome. Runs on the producer's thread, or in ``send`` when that was quick."""
+        error = future.exception()
+        with self._lock:
+            if error is None:
+                self._written += 1
+            elif self._error is None:
+                self._error = CommandError(str(error))
+
+    def report(self, as_json: bool) -> None:
+        """Print how many records were written; raises what went wrong, with that number."""
+        if self._error is not None:
+            before = f"{count(self._written, 'record')} written before: " if self._written else ""
+            raise CommandError(before + str(self._error)) from self._error
+        seconds = time.monotonic() - self._started
+        if as_json:
+            print_json({"topic": self._topic, "records": self._written, "seconds": round(seconds, 3)})
+        else:
+            print(f"{count(self._written, 'record')} written to {self._topic}")

@@ -1,0 +1,61 @@
+"""``millstream broker`` at work: start, say so in one line, serve until told to stop."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from millstream.broker.broker import Broker
+from millstream.broker.settings import BrokerSettings
+from millstream.cli.broker_arguments import BrokerOrder
+from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.properties import read_properties
+from millstream.settings import Address, parse_address
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+
+_WHY_NOT: Final[Mapping[int, str]] = {
+    errno.EADDRINUSE: "something listens on {address} already: stop that, or choose another with --listen",
+    errno.EACCES: "this user may not listen on {address}: choose a port above 1023 with --listen",
+    errno.EADDRNOTAVAIL: "{address} is not an address of this machine: choose another with --listen",
+}
+
+
+def serve(order: BrokerOrder) -> int:
+    """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
+    logging.basicConfig(level=order.log_level, format=_LOG_FORMAT, stream=sys.stderr)
+    address = parse_address(order.listen, lowest_port=0)
+    settings = BrokerSettings.from_properties(read_properties(order.settings, "--set"))
+    data = Path(order.data)
+    if data.exists() and not data.is_dir():
+        raise UsageError(f"{data} is not a directory: choose another with --data")
+    broker = Broker(data, settings)
+    _start(broker, address, allow_remote=order.allow_remote)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: broker.stop())
+    print(_ready_line(broker, data, as_json=order.as_json), flush=True)
+    broker.run()
+    return 0
+
+
+def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
+    try:
+        broker.start(address.host, address.port, allow_remote=allow_remote)
+    except OSError as error:
+        why_not = _WHY_NOT.get(error.errno or 0)
+        if why_not is None:
+            raise
+        raise CommandError(why_not.format(address=address)) from error
+
+
+def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"address": broker.address, "data": str(data.absolute()), "pid": os.getpid()})
+    return f"millstream broker is ready on {broker.address}, data in {data.absolute()}; Ctrl-C stops it"

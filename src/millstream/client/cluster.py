@@ -1,0 +1,237 @@
+"""What a client knows about the cluster: brokers, topics, and who leads which partition.
+
+A ``Cluster`` is an immutable snapshot, so that any thread may read it without a lock. ``updated`` makes the
+next one from a metadata response. A partition never goes back to an older leader epoch: brokers learn of
+elections at different times, and a slow one must not send us back to a leader that is gone (KIP-320).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from millstream.errors import BrokerError, ErrorCode, for_code
+from millstream.model import TopicPartition
+from millstream.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from millstream.wire.schema import ZERO_UUID
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        # A bootstrap broker has not told its id yet: a negative number stands in.
+        name = f"broker {self.node_id}" if self.node_id >= 0 else "the broker"
+        return f"{name} at {self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition: who leads it (None: nobody at the moment), and who holds copies of it."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic and its partitions, in order. ``topic_id`` is all zeros where the broker gives none."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+    def partition(self, index: int) -> PartitionInfo | None:
+        if 0 <= index < len(self.partitions):
+            return self.partitions[index]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A snapshot. ``errors`` holds what the last answer about a topic complained of, where it did."""
+
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, TopicInfo]
+    errors: Mapping[str, BrokerError]
+    cluster_id: str | None = None
+    controller_id: int | None = None
+
+    @classmethod
+    def empty(cls) -> Cluster:
+        return cls({}, {}, {})
+
+    # -- reading
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self.topics.get(name)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.partition(partition)
+
+    def leader(self, topic: str, partition: int) -> Broker | None:
+        """The broker to produce to and fetch from; None while there is none, or its address is not known."""
+        found = self.partition(topic, partition)
+        if found is None or found.leader is None:
+            return None
+        return self.brokers.get(found.leader)
+
+    @property
+    def controller(self) -> Broker | None:
+        return None if self.controller_id is None else self.brokers.get(self.controller_id)
+
+    def topic_names_by_id(self) -> dict[bytes, str]:
+        return {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
+
+    # -- the next snapshot
+
+    def updated(self, response: MetadataResponse, asked: Iterable[str] | None) -> Cluster:
+        """What is known after this answer. ``asked`` are the topics asked for; None stands for all of them.
+
+        Topics that were not asked for stay as they are. An answer without any broker says nothing about the
+        cluster, and changes only what it says about topics.
+        """
+        topics: dict[str, TopicInfo] = {} if asked is None else dict(self.topics)
+        errors: dict[str, BrokerError] = {} if asked is None else dict(self.errors)
+        for answer in response.topics:
+            if answer.name is not None:
+                self._take(answer, answer.name, topics, errors)
+        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        controller_id = response.controller_id if response.controller_id >= 0 else None
+        return Cluster(
+            brokers=brokers or self.brokers,
+            topics=topics,
+            errors=errors,
+            cluster_id=response.cluster_id or self.cluster_id,
+            controller_id=controller_id if brokers else self.controller_id,
+        )
+
+    def _take(
+        self,
+        answer: MetadataResponseTopic,
+        name: str,
+        topics: dict[str, TopicInfo],
+        errors: dict[str, BrokerError],
+    ) -> None:
+        known = self.topics.get(name)
+        errors.pop(name, None)
+        if answer.error_code == ErrorCode.NONE:
+            topics[name] = _merged(name, answer, known)
+            return
+        errors[name] = for_code(answer.error_code)(f"topic {name}")
+        if known is not None and _is_passing(answer.error_code):
+            topics[name] = known
+        else:
+            topics.pop(name, None)
+
+    def without_topics(self, names: Iterable[str]) -> Cluster:
+        """Forget topics that nobody asks for any more."""
+        gone = frozenset(names)
+        return replace(
+            self,
+            topics={name: topic for name, topic in self.topics.items() if name not in gone},
+            errors={name: error for name, error in self.errors.items() if name not in gone},
+        )
+
+    def with_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], brokers: Iterable[Broker]
+    ) -> Cluster:
+        """Take over newer leaders (node id, epoch) that a produce or fetch response told of (KIP-951)."""
+        known_brokers = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
+        topics = dict(self.topics)
+        for (topic, index), (leader, epoch) in leaders.items():
+            info = topics.get(topic)
+            partition = None if info is None else info.partition(index)
+            if info is None or partition is None or leader not in known_brokers:
+                continue
+            if epoch > (-1 if partition.leader_epoch is None else partition.leader_epoch):
+                partitions = list(info.partitions)
+                partitions[index] = replace(partition, leader=leader, leader_epoch=epoch)
+                topics[topic] = replace(info, partitions=tuple(partitions))
+        return replace(self, topics=topics, brokers=known_brokers)
+
+    def partitions_without_leader(self, topics: Iterable[str]) -> Iterator[TopicPartition]:
+        """Partitions that wait for an election, or whose leader's address is not known."""
+        for name in topics:
+            info = self.topics.get(name)
+            for partition in () if info is None else info.partitions:
+                if partition.leader is None or partition.leader not in self.brokers:
+                    yield partition.topic_partition
+
+
+def _is_passing(code: int) -> bool:
+    """Whether the topic is expected back: then what was known of it stays."""
+    error = for_code(code)
+    return error.action.retriable and code not in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
+
+
+def _merged(name: str, answer: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
+    """The topic as answered, except for partitions of which we know a newer leader."""
+    same_topic = known is not None and (
+        ZERO_UUID
+        in (
+            answer.topic_id,
+            known.topic_id,
+        )
+        or answer.topic_id == known.topic_id
+    )
+    partitions = []
+    for index, partition in enumerate(_in_order(answer)):
+        fresh = _partition(name, index, partition)
+        old = known.partition(index) if known is not None and same_topic else None
+        partitions.append(old if old is not None and _is_older(fresh, old) else fresh)
+    return TopicInfo(name, answer.topic_id, answer.is_internal, tuple(partitions))
+
+
+def _in_order(answer: MetadataResponseTopic) -> Iterator[MetadataResponsePartition | None]:
+    """The partitions from 0 on; None where the answer leaves one out."""
+    by_index = {partition.partition_index: partition for partition in answer.partitions}
+    return (by_index.get(index) for index in range(max(by_index, default=-1) + 1))
+
+
+def _partition(topic: str, index: int, answer: MetadataResponsePartition | None) -> PartitionInfo:
+    if answer is None:
+        return PartitionInfo(topic, index, None, None)
+    return PartitionInfo(
+        topic=topic,
+        partition=index,
+        leader=answer.leader_id if answer.leader_id != NO_LEADER else None,
+        leader_epoch=answer.leader_epoch if answer.leader_epoch >= 0 else None,
+        replicas=tuple(answer.replica_nodes),
+        in_sync_replicas=tuple(answer.isr_nodes),
+        offline_replicas=tuple(answer.offline_replicas),
+    )
+
+
+def _is_older(fresh: PartitionInfo, old: PartitionInfo) -> bool:
+    return (
+        fresh.leader_epoch is not None
+        and old.leader_epoch is not None
+        and fresh.leader_epoch < old.leader_epoch
+    )

@@ -1,0 +1,137 @@
+"""The links of one client: to the brokers it knows, and to those it was told to begin with.
+
+Answers come in order on a connection, so a fetch that waits for data holds up everything behind it.
+Heartbeats and commits therefore go over a channel of their own, even where the coordinator and the leader are
+one broker.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from enum import Enum
+
+from millstream.client.cluster import Broker, Cluster
+from millstream.client.link import Link, LinkOwner, LinkSettings, Phase
+from millstream.client.metrics import ClientMetrics
+from millstream.errors import MillstreamError, NetworkError
+from millstream.net.reactor import Reactor
+from millstream.settings import Address
+
+
+class Channel(Enum):
+    """What a connection is for."""
+
+    DATA = "data"
+    COORDINATOR = "coordinator"
+
+
+class Connections:
+    """All links, by broker and channel. Belongs to the I/O thread."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        bootstrap: Iterable[Address],
+        settings: LinkSettings,
+        metrics: ClientMetrics,
+        owner: LinkOwner,
+    ) -> None:
+        self._reactor = reactor
+        self._settings = settings
+        self._metrics = metrics
+        self._owner = owner
+        self._brokers: dict[int, Broker] = {}
+        self._links: dict[tuple[int, Channel], Link] = {}
+        # Bootstrap brokers have no ids yet: negative numbers stand for them.
+        self._bootstrap = [
+            self._new_link(Broker(-1 - index, address.host, address.port))
+            for index, address in enumerate(bootstrap)
+        ]
+
+    def __iter__(self) -> Iterator[Link]:
+        yield from self._links.values()
+        yield from self._bootstrap
+
+    def link(self, node_id: int, channel: Channel = Channel.DATA) -> Link:
+        """The link to a known broker; NetworkError where metadata has not told of it, or no longer does."""
+        link = self._links.get((node_id, channel))
+        if link is None:
+            broker = self._brokers.get(node_id)
+            if broker is None:
+                raise NetworkError(f"broker {node_id} is not known: the metadata must be refreshed")
+            link = self._links[node_id, channel] = self._new_link(broker)
+        return link
+
+    def find(self, node_id: int, channel: Channel = Channel.DATA) -> Link | None:
+        """The link if there is one already."""
+        return self._links.get((node_id, channel))
+
+    def least_loaded(self) -> Link:
+        """Whom to ask what any broker can answer: a ready one with little to do, else the one soonest ready.
+
+        When none of the known brokers can be reached any more, those of the beginning are tried again as
+        well.
+        """
+        links = [self.link(node_id) for node_id in self._brokers]
+        if all(link.is_failing for link in links):
+            links += self._bootstrap
+        return min(links, key=_preference)
+
+    def learn(self, broker: Broker) -> None:
+        """A broker that another answer than metadata told of, such as a coordinator."""
+        if self._brokers.get(broker.node_id) != broker:
+            self._brokers[broker.node_id] = broker
+            for channel in Channel:
+                link = self._links.get((broker.node_id, channel))
+                if link is not None:
+                    link.move(broker)
+
+    def update(self, cluster: Cluster) -> None:
+        """Follow the cluster: brokers that are gone or have moved lose their connections."""
+        for node_id in [node_id for node_id in self._brokers if node_id not in cluster.brokers]:
+            del self._brokers[node_id]
+            for channel in Channel:
+                gone = self._links.pop((node_id, channel), None)
+                if gone is not None:
+                    gone.close(NetworkError(f"{gone.broker} has left the cluster"))
+        for broker in cluster.brokers.values():
+            self.learn(broker)
+            self._adopt_bootstrap(broker)
+
+    def close(self, error: MillstreamError) -> None:
+        for link in list(self):
+            link.close(error)
+
+    def _adopt_bootstrap(self, broker: Broker) -> None:
+        """A bootstrap connection to the very address of a broker becomes that broker's: no second one is
+        needed.
+        """
+        if (broker.node_id, Channel.DATA) in self._links:
+            return
+        for index, link in enumerate(self._bootstrap):
+            same = (link.broker.host, link.broker.port) == (broker.host, broker.port)
+            if same and link.phase is Phase.READY:
+                self._bootstrap[index] = self._new_link(link.broker)
+                link.broker = broker
+                self._links[broker.node_id, Channel.DATA] = link
+                return
+
+    def _new_link(self, broker: Broker) -> Link:
+        return Link(self._reactor, replace(broker), self._settings, self._metrics, self._owner)
+
+
+_ORDER = {
+    Phase.READY: 0,
+    Phase.SETUP: 1,
+    Phase.CONNECTING: 2,
+    Phase.IDLE: 3,
+    Phase.BACKOFF: 4,
+    Phase.CLOSED: 5,
+}
+
+
+def _preference(link: Link) -> tuple[bool, int, int, int, float]:
+    """Brokers that answer before those that failed; ready, soon ready, later; then who has little to do."""
+    return link.is_failing, _ORDER[link.phase], link.retry_at_ms, link.load, random.random()

@@ -1,0 +1,79 @@
+"""Which version of each API to use with a broker: the highest that both sides know (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millstream.errors import CorruptMessage, ErrorCode, UnsupportedVersionError, raise_for_code
+from millstream.wire import apis
+from millstream.wire.apis import Api
+from millstream.wire.frames import decode_response
+from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+SOFTWARE_NAME = "millstream"
+
+
+class BrokerVersions:
+    """What one broker speaks, as it said itself."""
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]], broker: str = "the broker") -> None:
+        self.ranges = dict(ranges)
+        self._broker = broker
+
+    @classmethod
+    def from_keys(cls, keys: Iterable[ApiVersion], broker: str = "the broker") -> BrokerVersions:
+        return cls({key.api_key: (key.min_version, key.max_version) for key in keys}, broker)
+
+    def choose(self, api: Api, max_version: int | None = None) -> int:
+        """The highest version of an API that both sides know; at most ``max_version`` where one is given."""
+        ours = (api.min_version, api.max_version if max_version is None else max_version)
+        theirs = self.ranges.get(api.key)
+        if theirs is None:
+            raise UnsupportedVersionError(
+                f"{self._broker} does not have the API {api.name}: it needs a newer broker"
+            )
+        version = min(ours[1], theirs[1])
+        if version < max(ours[0], theirs[0]):
+            raise UnsupportedVersionError(
+                f"{self._broker} speaks {api.name} versions {theirs[0]} to {theirs[1]}, "
+                f"but versions {ours[0]} to {ours[1]} are needed"
+            )
+        return version
+
+
+class Negotiation:
+    """The first exchange on a connection: ask with ``version``; ``receive`` ends it, or lowers that."""
+
+    def __init__(self, software_version: str, broker: str = "the broker") -> None:
+        self.version = apis.API_VERSIONS.max_version
+        self._software_version = software_version
+        self._broker = broker
+
+    def request(self) -> ApiVersionsRequest:
+        return ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=self._software_version
+        )
+
+    def receive(self, frame: memoryview) -> tuple[int, BrokerVersions | None]:
+        """The correlation id, and the versions; None in their place: ask again, with the lower version.
+
+        A broker that does not know our version says so in the format of version 0, whatever was asked.
+        """
+        refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+        correlation_id, response = decode_response(ApiVersionsRequest, 0 if refused else self.version, frame)
+        assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
+        if refused:
+            self.version = self._lower_version(response)
+            return correlation_id, None
+        raise_for_code(response.error_code, f"{self._broker} does not say which versions it speaks")
+        if not response.api_keys:
+            raise CorruptMessage(f"{self._broker} says that it speaks no API at all")
+        return correlation_id, BrokerVersions.from_keys(response.api_keys, self._broker)
+
+    def _lower_version(self, response: ApiVersionsResponse) -> int:
+        ranges = BrokerVersions.from_keys(response.api_keys, self._broker).ranges
+        _, theirs = ranges.get(apis.API_VERSIONS.key, (0, 0))
+        if self.version == 0:
+            raise UnsupportedVersionError(f"{self._broker} refuses every version of {apis.API_VERSIONS.name}")
+        # A broker that names no lower version than the one it refused gets the lowest, which all must know.
+        return theirs if 0 <= theirs < self.version else 0

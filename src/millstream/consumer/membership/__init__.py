@@ -1,0 +1,57 @@
+"""Membership in a group: the client side of Kafka's classic group protocol, as a pure core. See ``core``."""
+
+from __future__ import annotations
+
+from millstream.consumer.membership.core import Membership
+from millstream.consumer.membership.phases import ALLOWED, Phase, mermaid
+from millstream.consumer.membership.values import (
+    Assigned,
+    Backoff,
+    CallbackEvent,
+    CoordinatorFound,
+    CoordinatorLost,
+    CoordinatorNode,
+    Event,
+    Failed,
+    GroupMetadata,
+    GroupSettings,
+    Joined,
+    Joining,
+    Left,
+    Lost,
+    Partitions,
+    Revoke,
+    TopicsWatched,
+    Wait,
+    Waiting,
+    steady,
+)
+from millstream.consumer.membership.views import Standing
+
+__all__ = [
+    "ALLOWED",
+    "Assigned",
+    "Backoff",
+    "CallbackEvent",
+    "CoordinatorFound",
+    "CoordinatorLost",
+    "CoordinatorNode",
+    "Event",
+    "Failed",
+    "GroupMetadata",
+    "GroupSettings",
+    "Joined",
+    "Joining",
+    "Left",
+    "Lost",
+    "Membership",
+    "Partitions",
+    "Phase",
+    "Revoke",
+    "Standing",
+    "TopicsWatched",
+    "Wait",
+    "Waiting",
+    "mermaid",
+    "steady",
+]

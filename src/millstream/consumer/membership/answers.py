@@ -1,0 +1,286 @@
+"""What a member does with the coordinator's answers, and with its metadata when it leads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from millstream.consumer.assignors.base import NO_GENERATION, Assignment
+from millstream.consumer.assignors.protocol import PROTOCOL_TYPE, decode_assignment
+from millstream.consumer.membership import leader
+from millstream.consumer.membership.phases import Phase
+from millstream.consumer.membership.requests import coordinator_of, leave_error
+from millstream.consumer.membership.state import MemberState
+from millstream.consumer.membership.values import Joined, TopicsWatched
+from millstream.consumer.membership.verdicts import Verdict, verdict_on
+from millstream.error_codes import ErrorCode
+from millstream.errors import (
+    BrokerError,
+    CorruptMessage,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    MillstreamError,
+    for_code,
+)
+from millstream.wire.messages.groups import (
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+_MISMATCHES_TOLERATED: Final = 3
+
+
+def coordinator_answered(state: MemberState, response: FindCoordinatorResponse, now_ms: int) -> None:
+    """Take the coordinator, ask again later, or tell the user that this group is not for it."""
+    node, code, message = coordinator_of(response)
+    if code == ErrorCode.NONE:
+        state.lookup.found(node)
+        return
+    state.lookup.failed(message or for_code(code).meaning, now_ms)
+    if verdict_on(code) is Verdict.FAIL:
+        state.fail(_error(state, code, message), now_ms)
+
+
+# ---- joining ----
+
+
+def join_answered(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
+    """A generation has begun, or the join must be repeated, perhaps with the id that the answer brings."""
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        _joined(state, response, now_ms)
+    elif code == ErrorCode.MEMBER_ID_REQUIRED:
+        state.who = replace(state.who, generation_id=NO_GENERATION, member_id=response.member_id)
+        state.exchange, state.retry_at_ms = None, now_ms
+    elif verdict_on(code) is Verdict.REJOIN:
+        state.retry_later(now_ms)
+    else:
+        _refused(state, code, "JoinGroup", now_ms)
+
+
+def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
+    """The leader assigns the generation's partitions; the others wait for that."""
+    state.who = replace(state.who, generation_id=response.generation_id, member_id=response.member_id)
+    state.protocol_name = response.protocol_name or ""
+    state.attempts = state.retry_at_ms = 0
+    state.heartbeats.start(now_ms)
+    state.electorate = None
+    state.assignments = []
+    leads = response.leader == response.member_id
+    state.events.append(Joined(response.generation_id, response.member_id, leads))
+    if response.protocol_type not in (None, PROTOCOL_TYPE) or state.assignor() is None:
+        chosen = f"{state.protocol_name!r} of type {response.protocol_type!r}"
+        detail = f"the group {state.settings.group_id!r} has chosen {chosen}"
+        state.fail(InconsistentGroupProtocolError(detail), now_ms)
+    elif leads:
+        _lead(state, response, now_ms)
+    else:
+        state.move_to(Phase.SYNCING, now_ms)
+
+
+def _lead(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
+    state.electorate = leader.read_members(response.members)
+    state.events.append(TopicsWatched(state.electorate.topics))
+    if response.skip_assignment:
+        # A static leader is back within its session: the generation and its assignment stand (KIP-814).
+        state.assigned_with = _current_snapshot(state, state.electorate)
+        state.move_to(Phase.SYNCING, now_ms)
+    elif has_metadata(state):
+        assign(state, now_ms)
+    else:
+        state.move_to(Phase.ASSIGNING, now_ms)
+
+
+def has_metadata(state: MemberState) -> bool:
+    """Whether the leader knows about every topic of the group: that it exists, or that it does not."""
+    return state.electorate is not None and state.looked_up.issuperset(state.electorate.topics)
+
+
+def assign(state: MemberState, now_ms: int) -> None:
+    """As leader, make the assignment and send it."""
+    assignor = state.assignor()
+    assert assignor is not None and state.electorate is not None
+    try:
+        state.assignments = leader.assign(
+            assignor, state.settings.rebalance_protocol, state.cluster, state.electorate.members
+        )
+    except Exception as cause:  # noqa: BLE001 - it may be the user's code
+        state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
+        return
+    state.assigned_with = _current_snapshot(state, state.electorate)
+    state.move_to(Phase.SYNCING, now_ms)
+
+
+def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError:
+    error = MillstreamError(f"the assignor {name!r} failed in {method}(): {cause!r}")
+    error.__cause__ = cause
+    return error
+
+
+def _current_snapshot(state: MemberState, electorate: leader.Electorate) -> leader.Snapshot:
+    return leader.snapshot(state.cluster, electorate.topics, state.settings.rack_id is not None)
+
+
+def watch_metadata(state: MemberState) -> None:
+    """As leader, ask for a rebalance when the partitions are not those that were assigned any more."""
+    if state.assigned_with is None or state.electorate is None:
+        return
+    current = _current_snapshot(state, state.electorate)
+    changed = [
+        topic
+        for topic, partitions in state.assigned_with.items()
+        if topic in state.looked_up and current[topic] != partitions
+    ]
+    if changed:
+        state.request_rejoin(f"the partitions of {', '.join(sorted(changed)[:5])} have changed")
+
+
+# ---- the assignment ----
+
+
+def sync_answered(state: MemberState, response: SyncGroupResponse, now_ms: int) -> None:
+    """Take the assignment over, or take part in the rebalance that has made it void."""
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        _synced(state, response, now_ms)
+    elif verdict_on(code) is Verdict.REJOIN:
+        state.begin("the group began another rebalance", now_ms)
+    else:
+        _refused(state, code, "SyncGroup", now_ms)
+
+
+def _synced(state: MemberState, response: SyncGroupResponse, now_ms: int) -> None:
+    state.attempts = state.retry_at_ms = 0
+    if response.protocol_name not in (None, state.protocol_name):
+        detail = f"joined with {state.protocol_name!r}, assigned with {response.protocol_name!r}"
+        state.fail(InconsistentGroupProtocolError(detail), now_ms)
+        return
+    try:
+        assignment = decode_assignment(response.assignment)
+    except CorruptMessage as error:
+        state.fail(error, now_ms)
+        return
+    if _is_welcome(state, assignment, now_ms):
+        _settle(state, assignment, now_ms)
+
+
+def _is_welcome(state: MemberState, assignment: Assignment, now_ms: int) -> bool:
+    """Whether the assignment suits the subscription; if not, rejoin.
+
+    The subscription may have changed since it was sent. And a static member that is back with another one
+    first gets the assignment of its former life (KIP-345). More often than that, the leader is to blame.
+    """
+    assert state.wanted is not None
+    foreign = sorted({p.topic for p in assignment.partitions if not state.wanted.welcomes(p.topic)})
+    if not foreign:
+        state.mismatches = 0
+        return True
+    state.mismatches += 1
+    if state.mismatches > _MISMATCHES_TOLERATED:
+        state.mismatches = 0
+        detail = f"the group's leader keeps assigning topics that are not subscribed: {', '.join(foreign)}"
+        state.fail(MillstreamError(detail), now_ms)
+    else:
+        state.begin("the assignment does not suit the subscription", now_ms)
+    return False
+
+
+def _settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
+    """Take the assignment over. What is owned and not part of it is given up first (KIP-429)."""
+    assignor = state.assignor()
+    assert assignor is not None
+    try:
+        assignor.on_assignment(assignment, state.who.generation_id)
+    except Exception as cause:  # noqa: BLE001 - it may be the user's code
+        state.fail(_assignor_error(assignor.name, "on_assignment", cause), now_ms)
+        return
+    state.heartbeats.start(now_ms)
+    state.move_to(Phase.SETTLING, now_ms)
+    state.assignments = []
+    state.settling = frozenset(assignment.partitions)
+    leaving = state.ownership.owned - state.settling
+    if leaving:
+        state.ownership.revoke(leaving)
+        state.rejoin_reason = "gave up partitions that move to other members"
+    else:
+        go_on_settling(state, now_ms)
+
+
+def go_on_settling(state: MemberState, now_ms: int) -> None:
+    """One callback after the other: on_revoked, on_assigned; then the generation counts."""
+    if not state.ownership.idle:
+        return
+    if state.settling is not None:
+        partitions, state.settling = state.settling, None
+        state.ownership.assign(partitions, state.who.generation_id)
+    else:
+        state.loss_reason = ""
+        state.move_to(Phase.STABLE, now_ms)
+
+
+# ---- heartbeats, leaving, errors ----
+
+
+def heartbeat_answered(state: MemberState, response: HeartbeatResponse, now_ms: int) -> None:
+    """The lease is extended, also when the answer is that the group rebalances."""
+    code = response.error_code
+    if code == ErrorCode.NONE:
+        state.heartbeats.confirmed()
+    elif verdict_on(code) is Verdict.REJOIN:
+        state.heartbeats.confirmed()
+        rebalance_noticed(state, now_ms)
+    else:
+        state.heartbeats.failed(now_ms)
+        _refused(state, code, "Heartbeat", now_ms)
+
+
+def rebalance_noticed(state: MemberState, now_ms: int) -> None:
+    """Another rebalance has begun. A member that is not done with this one takes part when it is."""
+    if state.phase is Phase.ASSIGNING:
+        state.begin("the group began another rebalance", now_ms)
+    elif state.phase in (Phase.STABLE, Phase.SETTLING):
+        state.request_rejoin("the group is rebalancing")
+
+
+def leave_answered(state: MemberState, response: LeaveGroupResponse, now_ms: int) -> None:
+    """The id is given back, or nobody knew it; other errors are not worth a user's attention."""
+    code = leave_error(response)
+    verdict = verdict_on(code) if code != ErrorCode.NONE else None
+    if verdict is Verdict.LOOK_UP:
+        state.coordinator_lost(for_code(code).meaning, now_ms)
+    if verdict in (Verdict.LOOK_UP, Verdict.RETRY):
+        state.leaves.failed(now_ms)
+    else:
+        state.leaves.left()
+
+
+def commit_refused(state: MemberState, code: int, now_ms: int) -> None:
+    """A commit as the present member and generation was refused because of who commits."""
+    if verdict_on(code) is Verdict.REJOIN:
+        rebalance_noticed(state, now_ms)
+    else:
+        _refused(state, code, "OffsetCommit", now_ms)
+
+
+def _refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
+    """Whatever the request was: find the coordinator, join anew, or tell the user; a pause comes first."""
+    verdict = verdict_on(code)
+    error = _error(state, code)
+    if verdict is Verdict.LOOK_UP:
+        state.coordinator_lost(error.meaning, now_ms)
+    elif verdict is Verdict.FAIL:
+        state.fail(error, now_ms)
+    elif verdict is not Verdict.RETRY:
+        reason = f"{request} was refused: {error.meaning}"
+        state.lose(reason, now_ms, keep_member_id=verdict is Verdict.FORGET_GENERATION)
+    state.retry_later(now_ms)
+
+
+def _error(state: MemberState, code: int, message: str = "") -> BrokerError:
+    named = f"group {state.settings.group_id!r}"
+    if for_code(code) is FencedInstanceIdError:
+        named = f"group_instance_id {state.settings.group_instance_id!r} in {named}"
+    return for_code(code)(f"{named}: {message}" if message else named)

@@ -1,0 +1,88 @@
+"""The leader's work: from the subscriptions of all members to an assignment for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millstream.consumer.assignors.base import (
+    Assignment,
+    Assignor,
+    ClusterView,
+    Members,
+    RebalanceProtocol,
+    Subscription,
+)
+from millstream.consumer.assignors.protocol import decode_subscription, encode_assignment
+from millstream.errors import CorruptMessage
+from millstream.model import TopicPartition
+from millstream.wire.messages.groups import JoinGroupResponseMember
+
+EncodedAssignments = list[tuple[str, bytes]]
+"""Member ids and their assignments as bytes."""
+
+Snapshot = dict[str, Sequence[frozenset[str]]]
+"""The racks of every partition of every topic, as an assignment was made with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Electorate:
+    """The members of a generation as its leader sees them, and the topics that they want."""
+
+    members: Members
+    topics: tuple[str, ...]
+
+
+def read_members(members: Iterable[JoinGroupResponseMember]) -> Electorate:
+    """Read all subscriptions. Who sent bytes that make no sense subscribes to nothing: others go on."""
+    subscriptions: dict[str, Subscription] = {}
+    for member in members:
+        try:
+            subscription = decode_subscription(member.metadata, member.group_instance_id)
+        except CorruptMessage:
+            subscription = Subscription(topics=(), group_instance_id=member.group_instance_id)
+        subscriptions[member.member_id] = subscription
+    topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
+    return Electorate(subscriptions, tuple(sorted(topics)))
+
+
+def assign(
+    assignor: Assignor, protocol: RebalanceProtocol, cluster: ClusterView, members: Members
+) -> EncodedAssignments:
+    """Run the assignor. Whatever it raises is passed on: it may be the user's code."""
+    assignments = assignor.assign(cluster, members)
+    if protocol is RebalanceProtocol.COOPERATIVE:
+        assignments = withhold_claimed(assignments, members)
+    return [
+        (member_id, encode_assignment(assignments.get(member_id, Assignment())))
+        for member_id in sorted(members)
+    ]
+
+
+def withhold_claimed(assignments: Mapping[str, Assignment], members: Members) -> Mapping[str, Assignment]:
+    """Take out what a member is to get while another one still says that it owns it.
+
+    An assignor that knows how to cooperate leaves these out by itself (KIP-429). This holds it of every
+    assignor: the owner finds the partition missing, gives it up and rejoins, and only then is it free.
+    """
+    claims: dict[TopicPartition, list[str]] = {}
+    for member_id, subscription in members.items():
+        for partition in subscription.owned_partitions:
+            claims.setdefault(partition, []).append(member_id)
+    return {
+        member_id: Assignment(
+            tuple(p for p in assignment.partitions if p not in claims or member_id in claims[p]),
+            assignment.user_data,
+        )
+        for member_id, assignment in assignments.items()
+    }
+
+
+def snapshot(cluster: ClusterView, topics: Iterable[str], with_racks: bool) -> Snapshot:
+    """What an assignment depends on: a later snapshot that differs calls for another one.
+
+    Racks count only where members say theirs.
+    """
+    if with_racks:
+        return {topic: tuple(cluster.racks.get(topic, ())) for topic in topics}
+    return {topic: (frozenset[str](),) * cluster.count(topic) for topic in topics}

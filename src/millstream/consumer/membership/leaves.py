@@ -1,0 +1,65 @@
+"""Telling the coordinator that a member id is not used any more, without anybody waiting for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.consumer.membership.values import Backoff, Event, Left
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """One member id to give back. After ``deadline_ms`` its session has ended anyway."""
+
+    member_id: str
+    reason: str
+    deadline_ms: int
+
+
+class Leaves:
+    """Member ids to give back, one LeaveGroup at a time, repeated while their fate is unknown.
+
+    Repeating is safe: an id is never used again, and leaving twice only says that the member is unknown.
+    """
+
+    __slots__ = ("_attempts", "_backoff", "_emit", "_queue", "in_flight", "retry_at_ms")
+
+    def __init__(self, backoff: Backoff, emit: Callable[[Event], None]) -> None:
+        self._backoff = backoff
+        self._emit = emit
+        self._queue: deque[Leave] = deque()
+        self._attempts = 0
+        self.in_flight = False
+        self.retry_at_ms = 0
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, member_id: str, reason: str, deadline_ms: int) -> None:
+        self._queue.append(Leave(member_id, reason, deadline_ms))
+
+    def due(self, now_ms: int) -> Leave | None:
+        """The next one to send. Those past their deadline are dropped."""
+        while self._queue and not self.in_flight and now_ms >= self._queue[0].deadline_ms:
+            self._queue.popleft()
+        if not self._queue or self.in_flight or now_ms < self.retry_at_ms:
+            return None
+        return self._queue[0]
+
+    def left(self) -> None:
+        self.in_flight = False
+        self._attempts = self.retry_at_ms = 0
+        self._emit(Left(self._queue.popleft().reason))
+
+    def failed(self, now_ms: int) -> None:
+        self.in_flight = False
+        self.retry_at_ms = now_ms + self._backoff.delay_ms(self._attempts)
+        self._attempts += 1
+
+    def next_wake_ms(self) -> int | None:
+        if not self._queue or self.in_flight:
+            return None
+        return min(self.retry_at_ms, self._queue[0].deadline_ms)

@@ -1,0 +1,69 @@
+"""Finding the group's coordinator, again and again as long as somebody needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.consumer.membership.values import (
+    Backoff,
+    CoordinatorFound,
+    CoordinatorLost,
+    CoordinatorNode,
+    Event,
+)
+
+
+class CoordinatorLookup:
+    """The coordinator when it is known; otherwise, when to ask for it."""
+
+    __slots__ = (
+        "_attempts",
+        "_backoff",
+        "_emit",
+        "asking",
+        "node",
+        "reason",
+        "retry_at_ms",
+        "since_ms",
+        "wanted",
+    )
+
+    def __init__(self, backoff: Backoff, emit: Callable[[Event], None]) -> None:
+        self._backoff = backoff
+        self._emit = emit
+        self._attempts = 0
+        self.node: CoordinatorNode | None = None
+        self.wanted = False
+        """Somebody outside needs the coordinator: it is looked for until found, once."""
+        self.asking = False
+        """FindCoordinator is in flight."""
+        self.retry_at_ms = 0
+        self.since_ms = 0
+        """Since when the coordinator has been missing."""
+        self.reason = ""
+
+    def due(self, now_ms: int) -> bool:
+        return self.node is None and not self.asking and now_ms >= self.retry_at_ms
+
+    def found(self, node: CoordinatorNode) -> None:
+        self.node = node
+        self.asking = self.wanted = False
+        self._attempts = 0
+        self._emit(CoordinatorFound(node))
+
+    def failed(self, reason: str, now_ms: int) -> None:
+        """Nobody could say; ask again after a back-off."""
+        self.asking = False
+        self.reason = reason
+        self.retry_at_ms = now_ms + self._backoff.delay_ms(self._attempts)
+        self._attempts += 1
+
+    def lost(self, reason: str, now_ms: int) -> None:
+        """It does not answer, or is not the coordinator any more."""
+        if self.node is None:
+            return
+        self.node = None
+        self.reason, self.since_ms = reason, now_ms
+        self.retry_at_ms = now_ms + self._backoff.delay_ms(0)
+        self._attempts = 1
+        self._emit(CoordinatorLost(reason))

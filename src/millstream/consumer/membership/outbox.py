@@ -1,0 +1,146 @@
+"""Which requests a member sends, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from millstream.consumer.assignors.base import Subscription
+from millstream.consumer.assignors.protocol import encode_subscription
+from millstream.consumer.membership import requests
+from millstream.consumer.membership.leaves import Leave
+from millstream.consumer.membership.phases import Phase
+from millstream.consumer.membership.state import MemberState
+from millstream.consumer.sends import AnyNode, Coordinator, Send, Target
+from millstream.wire.messages.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from millstream.wire.schema import Request
+
+_ANY_NODE: Final = AnyNode()
+_COORDINATOR: Final = Coordinator()
+
+
+class Kind(Enum):
+    """What a request in flight is."""
+
+    FIND = auto()
+    JOIN = auto()
+    SYNC = auto()
+    HEARTBEAT = auto()
+    LEAVE = auto()
+
+
+class Outbox:
+    """Turns a member's state into requests, and remembers those in flight."""
+
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._in_flight: dict[int, Kind] = {}
+        self._last_token = 0
+
+    def take(self, token: int) -> Kind | None:
+        """The request has ended: what was it? None for one that never was, or has ended before."""
+        return self._in_flight.pop(token, None)
+
+    def due(self, now_ms: int) -> list[Send]:
+        """The requests to send now: at most one of a kind is ever in flight."""
+        state = self._state
+        leave = state.leaves.due(now_ms)
+        if state.lookup.node is None:
+            return [self._find_coordinator()] if state.needs_coordinator and state.lookup.due(now_ms) else []
+        sends = [self._leave(leave)] if leave is not None else []
+        if state.is_beating and state.heartbeats.due(now_ms):
+            sends.append(self._heartbeat(now_ms))
+        elif state.exchange is None and now_ms >= state.retry_at_ms:
+            if state.phase is Phase.JOINING:
+                sends.append(self._join())
+            elif state.phase is Phase.SYNCING:
+                sends.append(self._sync())
+        return sends
+
+    def next_wake_ms(self) -> int | None:
+        """When something is due next, unless something else happens before."""
+        state = self._state
+        moments = [state.leaves.next_wake_ms()]
+        if state.lookup.node is None:
+            if state.needs_coordinator and not state.lookup.asking:
+                moments.append(state.lookup.retry_at_ms)
+        elif state.phase in (Phase.JOINING, Phase.SYNCING):
+            moments.append(state.retry_at_ms if state.exchange is None else None)
+        elif state.is_beating and state.heartbeats.in_flight is None:
+            moments.append(state.heartbeats.next_ms)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _send(
+        self,
+        kind: Kind,
+        build: Callable[[int], Request],
+        request_type: type[Request],
+        timeout_ms: int,
+        target: Target = _COORDINATOR,
+    ) -> Send:
+        self._last_token += 1
+        self._in_flight[self._last_token] = kind
+        return Send(self._last_token, target, build, request_type, timeout_ms)
+
+    def _find_coordinator(self) -> Send:
+        self._state.lookup.asking = True
+        build = requests.find_coordinator(self._settings.group_id)
+        timeout_ms = self._settings.request_timeout_ms
+        return self._send(Kind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
+
+    def _join(self) -> Send:
+        state = self._state
+        assert state.wanted is not None
+        state.joined_topics = state.wanted.topics
+        state.rejoin_reason = None  # whatever it was, this join takes care of it
+        build = requests.join_group(
+            self._settings, state.who.member_id, self._subscriptions(), state.join_reason
+        )
+        send = self._send(Kind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._settings))
+        state.exchange = send.token
+        return send
+
+    def _subscriptions(self) -> dict[str, bytes]:
+        """What the leader is told, once for each assignor that may be chosen, the preferred one first."""
+        state = self._state
+        topics = tuple(sorted(state.joined_topics))
+        owned = tuple(sorted(state.ownership.owned))
+        return {
+            assignor.name: encode_subscription(
+                Subscription(
+                    topics=topics,
+                    user_data=assignor.subscription_user_data(topics),
+                    owned_partitions=owned,
+                    generation_id=state.who.generation_id,
+                    rack_id=self._settings.rack_id,
+                )
+            )
+            for assignor in self._settings.assignors
+        }
+
+    def _sync(self) -> Send:
+        state = self._state
+        build = requests.sync_group(state.who, state.protocol_name, state.assignments)
+        send = self._send(Kind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._settings))
+        state.exchange = send.token
+        return send
+
+    def _heartbeat(self, now_ms: int) -> Send:
+        # Half a session, so that there is time for another one on a new connection.
+        timeout_ms = min(self._settings.request_timeout_ms, max(1, self._settings.session_timeout_ms // 2))
+        send = self._send(Kind.HEARTBEAT, requests.heartbeat(self._state.who), HeartbeatRequest, timeout_ms)
+        self._state.heartbeats.sent(send.token, now_ms)
+        return send
+
+    def _leave(self, leave: Leave) -> Send:
+        self._state.leaves.in_flight = True
+        build = requests.leave_group(self._settings.group_id, leave.member_id, leave.reason)
+        return self._send(Kind.LEAVE, build, LeaveGroupRequest, self._settings.request_timeout_ms)

@@ -1,0 +1,74 @@
+"""Which partitions a member owns, and the user's callbacks that stand between one state and the next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from millstream.consumer.membership.values import Assigned, CallbackEvent, Event, Lost, Partitions, Revoke
+from millstream.model import TopicPartition
+
+
+class Ownership:
+    """Partitions, and the callbacks under way: one for each event, ended by ``done`` in the same order.
+
+    A partition is owned from the end of on_assigned until on_revoked has ended or it is lost, which takes
+    effect at once; the user hears of a loss after the callback that may be running.
+    """
+
+    __slots__ = ("_emit", "_under_way", "gave_up", "owned")
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._under_way: deque[CallbackEvent] = deque()
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.gave_up = 0
+        """How often partitions were given up or lost. While this stands still, so does every ownership."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no callback is under way."""
+        return not self._under_way
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        self._begin(Revoke(_in_order(partitions)))
+
+    def assign(self, partitions: Iterable[TopicPartition], generation_id: int) -> None:
+        complete = frozenset(partitions)
+        self._begin(Assigned(_in_order(complete - self.owned), _in_order(complete), generation_id))
+
+    def lose(self, reason: str) -> None:
+        """Own nothing any more. The user loses what it will hold once the callback under way has ended."""
+        held = self.owned
+        for event in self._under_way:
+            if isinstance(event, Assigned):
+                held = frozenset(event.partitions)
+            elif isinstance(event, Revoke):
+                held -= frozenset(event.partitions)
+            else:
+                held = frozenset()
+        if self.owned:
+            self.gave_up += 1
+            self.owned = frozenset()
+        if held:
+            self._begin(Lost(_in_order(held), reason))
+
+    def done(self) -> None:
+        """The oldest callback has ended."""
+        assert self._under_way, "no callback is under way"
+        event = self._under_way.popleft()
+        if any(isinstance(later, Lost) for later in self._under_way):
+            return
+        if isinstance(event, Revoke):
+            self.owned -= frozenset(event.partitions)
+            self.gave_up += 1
+        elif isinstance(event, Assigned):
+            self.owned = frozenset(event.partitions)
+
+    def _begin(self, event: CallbackEvent) -> None:
+        self._under_way.append(event)
+        self._emit(event)
+
+
+def _in_order(partitions: Iterable[TopicPartition]) -> Partitions:
+    return tuple(sorted(partitions))

@@ -1,0 +1,243 @@
+"""A member's state, and the moves it can make. Who decides on a move is in ``answers`` and ``core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from millstream.consumer.assignors.base import NO_GENERATION, Assignor, ClusterView, RebalanceProtocol
+from millstream.consumer.membership.heartbeats import Heartbeats
+from millstream.consumer.membership.leader import Electorate, EncodedAssignments, Snapshot
+from millstream.consumer.membership.leaves import Leaves
+from millstream.consumer.membership.lookup import CoordinatorLookup
+from millstream.consumer.membership.ownership import Ownership
+from millstream.consumer.membership.phases import ALLOWED, COMMITTING, HEARTBEATING, JOINED, Phase
+from millstream.consumer.membership.values import (
+    Backoff,
+    Event,
+    Failed,
+    GroupMetadata,
+    GroupSettings,
+    Joining,
+)
+from millstream.errors import MillstreamError
+from millstream.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The topics that the user wants. A pattern also accepts topics that this member has yet to hear of."""
+
+    topics: frozenset[str]
+    accepts: Callable[[str], bool] | None = None
+
+    def welcomes(self, topic: str) -> bool:
+        return topic in self.topics or (self.accepts is not None and self.accepts(topic))
+
+
+class MemberState:
+    """Everything that a member remembers, with the moves that keep it consistent."""
+
+    def __init__(self, settings: GroupSettings, jitter: Callable[[], float]) -> None:
+        self.settings = settings
+        self.is_cooperative = settings.rebalance_protocol is RebalanceProtocol.COOPERATIVE
+        self.events: list[Event] = []
+        emit = self.events.append
+        self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self.lookup = CoordinatorLookup(self.backoff, emit)
+        self.heartbeats = Heartbeats(
+            settings.heartbeat_interval_ms, settings.session_timeout_ms, self.backoff
+        )
+        self.leaves = Leaves(self.backoff, emit)
+        self.ownership = Ownership(emit)
+
+        self.phase = Phase.UNJOINED
+        self.since_ms = 0
+        self.who = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
+        self.error: MillstreamError | None = None
+        self.loss_reason = ""
+        self.closing = False
+        self.leave_deadline_ms = 0
+        self.leave_reason = ""
+
+        self.wanted: Wanted | None = None
+        self.joined_topics: frozenset[str] = frozenset()
+        """The subscription that the coordinator has."""
+        self.rejoin_reason: str | None = None
+        """Why the member must rejoin; None when it need not."""
+        self.join_reason = ""
+        """Why the rebalance under way was begun."""
+        self.exchange: int | None = None
+        """The token of the JoinGroup or SyncGroup in flight."""
+        self.retry_at_ms = 0
+        self.attempts = 0
+        self.mismatches = 0
+        """How often in a row an assignment did not suit the subscription."""
+
+        self.polled_ms = 0
+        self.is_in_poll = False
+        self.may_go = False
+        """poll() has been called since there was a reason to join: joining is never begun behind the user's
+        back, as it is the user's thread that must give partitions up."""
+
+        self.cluster = ClusterView({})
+        self.looked_up: frozenset[str] = frozenset()
+        self.protocol_name = ""
+        self.electorate: Electorate | None = None
+        """The members of the generation, for its leader."""
+        self.assigned_with: Snapshot | None = None
+        """The metadata that this member, as leader, made the generation's assignment with."""
+        self.assignments: EncodedAssignments = []
+        self.settling: frozenset[TopicPartition] | None = None
+        """The new assignment, while what is not part of it is being given up."""
+
+    # ---- small questions ----
+
+    @property
+    def is_static(self) -> bool:
+        return self.settings.group_instance_id is not None
+
+    @property
+    def wants_to_begin(self) -> bool:
+        """Whether there is a reason to join, and the user's thread can take part."""
+        if self.wanted is None or not (self.may_go or self.is_in_poll) or not self.ownership.idle:
+            return False
+        return self.phase is Phase.UNJOINED or (self.phase is Phase.STABLE and self.rejoin_reason is not None)
+
+    @property
+    def needs_coordinator(self) -> bool:
+        return self.phase in JOINED or self.lookup.wanted or self.leaves.pending or self.wants_to_begin
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether heartbeats are to be sent: the coordinator counts on this member in its generation."""
+        return self.phase in HEARTBEATING and self.who.generation_id != NO_GENERATION
+
+    @property
+    def poll_deadline_ms(self) -> int | None:
+        """When a user who does not call poll() is taken out of the group."""
+        if self.is_in_poll or self.phase not in JOINED or self.phase is Phase.LEAVING:
+            return None
+        return self.polled_ms + self.settings.max_poll_interval_ms
+
+    @property
+    def lease_deadline_ms(self) -> int | None:
+        """When partitions count as lost because the coordinator has not confirmed the member for too long.
+
+        While it holds a JoinGroup or SyncGroup it keeps the member, for as long as the connection stands.
+        """
+        if self.is_beating:
+            return self.heartbeats.until_ms
+        if self.phase in (Phase.JOINING, Phase.SYNCING) and self.exchange is None and self.ownership.owned:
+            return self.heartbeats.until_ms
+        return None
+
+    def assignor(self) -> Assignor | None:
+        """The assignor that the coordinator chose."""
+        return next((a for a in self.settings.assignors if a.name == self.protocol_name), None)
+
+    # ---- moves ----
+
+    def move_to(self, phase: Phase, now_ms: int) -> None:
+        assert phase in ALLOWED[self.phase], f"{self.phase} to {phase}"
+        self.phase, self.since_ms = phase, now_ms
+        self.exchange = None
+        if phase not in HEARTBEATING:
+            self.heartbeats.stop()
+
+    def retry_later(self, now_ms: int) -> None:
+        """Send the next JoinGroup or SyncGroup after a back-off."""
+        self.exchange = None
+        self.retry_at_ms = now_ms + self.backoff.delay_ms(self.attempts)
+        self.attempts += 1
+
+    def request_rejoin(self, reason: str) -> None:
+        """Rejoin in the next poll(), or now if the user waits in one."""
+        if self.rejoin_reason is None:
+            self.rejoin_reason = reason
+            self.may_go = False
+
+    def begin(self, reason: str, now_ms: int) -> None:
+        """Give up what must not be kept, and then join.
+
+        An eager member gives up everything; a cooperative one only what it no longer subscribes to (KIP-429).
+        """
+        assert self.wanted is not None
+        self.join_reason, self.rejoin_reason = reason, None
+        self.assigned_with = None
+        kept = self.wanted.topics if self.is_cooperative else frozenset[str]()
+        leaving = [partition for partition in self.ownership.owned if partition.topic not in kept]
+        if leaving:
+            self.move_to(Phase.PREPARING, now_ms)
+            self.ownership.revoke(leaving)
+        else:
+            self.join(now_ms)
+
+    def join(self, now_ms: int) -> None:
+        self.move_to(Phase.JOINING, now_ms)
+        self.events.append(Joining(self.join_reason))
+
+    def lose(self, reason: str, now_ms: int, *, keep_member_id: bool) -> None:
+        """The coordinator does not count on this member any more: what it owns is lost; it must join anew."""
+        member_id = self.who.member_id if keep_member_id else ""
+        self.who = replace(self.who, generation_id=NO_GENERATION, member_id=member_id)
+        self._forget_generation()
+        self.loss_reason = reason
+        self.ownership.lose(reason)
+        if self.phase is Phase.LEAVING:
+            return
+        self.rejoin_reason = reason
+        if self.phase in COMMITTING:
+            self.may_go = False
+        if self.phase is not Phase.UNJOINED:
+            self.move_to(Phase.UNJOINED, now_ms)
+
+    def fail(self, error: MillstreamError, now_ms: int) -> None:
+        """The group refuses this member for a reason that only the user can do something about."""
+        if self.phase in (Phase.LEAVING, Phase.CLOSED, Phase.FAILED):
+            return
+        self.give_back_member_id("the consumer failed", now_ms + self.settings.session_timeout_ms)
+        self.lose(str(error), now_ms, keep_member_id=False)
+        self.error = error
+        self.move_to(Phase.FAILED, now_ms)
+        self.events.append(Failed(error))
+
+    def coordinator_lost(self, reason: str, now_ms: int) -> None:
+        self.lookup.lost(reason, now_ms)
+
+    def _forget_generation(self) -> None:
+        self.electorate = self.assigned_with = self.settling = None
+        self.assignments = []
+
+    # ---- leaving ----
+
+    def give_up(self, now_ms: int) -> None:
+        """Leave the group: on_revoked first, as long as the coordinator still counts on the member."""
+        graceful = self.phase in COMMITTING
+        self.wanted = self.rejoin_reason = self.settling = None
+        self.move_to(Phase.LEAVING, now_ms)
+        if not graceful:
+            self.ownership.lose(self.leave_reason)
+        self.go_on_leaving(now_ms)
+
+    def go_on_leaving(self, now_ms: int) -> None:
+        """Revoke what is left once no other callback is under way, and leave once nothing is."""
+        if not self.ownership.idle:
+            return
+        if self.ownership.owned:
+            self.ownership.revoke(self.ownership.owned)
+        else:
+            self._left(now_ms)
+
+    def _left(self, now_ms: int) -> None:
+        self.give_back_member_id(self.leave_reason, self.leave_deadline_ms)
+        self.who = replace(self.who, generation_id=NO_GENERATION, member_id="")
+        self._forget_generation()
+        self.loss_reason = ""
+        self.may_go = False
+        self.move_to(Phase.CLOSED if self.closing else Phase.UNJOINED, now_ms)
+
+    def give_back_member_id(self, reason: str, deadline_ms: int) -> None:
+        """Leave the group on the wire. A static member stays, to be back within its session (KIP-345)."""
+        if self.who.member_id and not self.is_static:
+            self.leaves.add(self.who.member_id, reason, deadline_ms)

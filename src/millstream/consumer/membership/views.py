@@ -1,0 +1,77 @@
+"""What a member's state means to others: what it waits for, and as whom it may commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.consumer.assignors.base import NO_GENERATION
+from millstream.consumer.membership.phases import COMMITTING, JOINED, Phase
+from millstream.consumer.membership.state import MemberState
+from millstream.consumer.membership.values import GroupMetadata, Wait, Waiting
+from millstream.errors import CommitFailedError, MillstreamError, RebalanceInProgressError
+
+
+def waiting(state: MemberState) -> Waiting:
+    """What stands between a member and its partitions."""
+    if state.phase is Phase.CLOSED:
+        return Waiting(Wait.LEAVE if state.leaves.pending else Wait.CLOSED, state.since_ms)
+    if state.phase is Phase.FAILED:
+        return Waiting(Wait.ERROR, state.since_ms, str(state.error))
+    if not state.ownership.idle:
+        return Waiting(Wait.CALLBACKS, state.since_ms, state.join_reason or state.loss_reason)
+    if state.wanted is None:
+        return Waiting(Wait.SUBSCRIPTION, state.since_ms)
+    if state.lookup.node is None and state.needs_coordinator:
+        return Waiting(Wait.COORDINATOR, state.lookup.since_ms, state.lookup.reason)
+    return _waiting_for_others(state)
+
+
+def _waiting_for_others(state: MemberState) -> Waiting:
+    detail = state.join_reason
+    if state.phase is Phase.UNJOINED or (state.phase is Phase.STABLE and state.rejoin_reason is not None):
+        return Waiting(Wait.POLL, state.since_ms, state.rejoin_reason or "")
+    if state.phase is Phase.ASSIGNING:
+        return Waiting(Wait.METADATA, state.since_ms, detail)
+    if state.phase not in (Phase.JOINING, Phase.SYNCING):
+        return Waiting(Wait.NOTHING, state.since_ms)
+    if state.exchange is None:
+        return Waiting(Wait.RETRY, state.since_ms, detail)
+    what = Wait.MEMBERS if state.phase is Phase.JOINING else Wait.LEADER
+    return Waiting(what, state.since_ms, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """As whom offsets may be committed, and how often partitions had been given up by then.
+
+    While ``gave_up`` stays the same, everything that was owned then is owned still, whatever the generation.
+    """
+
+    who: GroupMetadata
+    gave_up: int
+
+
+def standing(state: MemberState) -> Standing:
+    """As whom to commit now; raises what the user must be told when that is not possible.
+
+    Without a subscription the group is used for its offsets only, and there is no member.
+    """
+    if state.error is not None:
+        raise state.error
+    if state.phase in COMMITTING and state.who.generation_id != NO_GENERATION:
+        return Standing(state.who, state.ownership.gave_up)
+    if state.phase in JOINED and state.phase is not Phase.LEAVING:
+        raise RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
+    if state.wanted is None and not state.loss_reason:
+        return Standing(GroupMetadata(state.settings.group_id), state.ownership.gave_up)
+    raise not_a_member(state)
+
+
+def not_a_member(state: MemberState) -> MillstreamError:
+    """Why this member's commits are refused."""
+    if not state.loss_reason:
+        return CommitFailedError("The offsets were not committed: call poll() to join the group first")
+    return CommitFailedError(
+        f"The offsets were not committed, as the partitions are lost: {state.loss_reason}. "
+        "Call poll() to rejoin"
+    )

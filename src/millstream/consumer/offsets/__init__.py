@@ -1,0 +1,15 @@
+"""Committed offsets as a pure core: see ``core``."""
+
+from __future__ import annotations
+
+from millstream.consumer.offsets.core import OffsetStore
+from millstream.consumer.offsets.values import (
+    CommitDone,
+    CommittedFetched,
+    Event,
+    Group,
+    Offsets,
+    OffsetSettings,
+)
+
+__all__ = ["CommitDone", "CommittedFetched", "Event", "Group", "OffsetSettings", "OffsetStore", "Offsets"]

@@ -1,0 +1,150 @@
+"""Reading committed offsets, repeated until they are there, for good or in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millstream.consumer.membership.values import Backoff
+from millstream.consumer.membership.verdicts import is_passing
+from millstream.consumer.offsets.requests import offset_fetch, read_fetched
+from millstream.consumer.offsets.values import CommittedFetched, Event, Group
+from millstream.consumer.sends import Coordinator, Send
+from millstream.error_codes import Action
+from millstream.errors import BrokerError, MillstreamError, MillstreamTimeoutError, for_code
+from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
+
+_COORDINATOR: Final = Coordinator()
+
+
+class Fetch:
+    """One question for committed offsets."""
+
+    __slots__ = ("attempts", "deadline_ms", "fetch_id", "found", "left", "retry_at_ms", "token")
+
+    def __init__(self, fetch_id: int, partitions: Iterable[TopicPartition], deadline_ms: int) -> None:
+        self.fetch_id = fetch_id
+        self.left = set(partitions)
+        """The partitions that have not been answered for."""
+        self.found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self.deadline_ms = deadline_ms
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.token: int | None = None
+
+
+class CommittedFetches:
+    """All questions under way."""
+
+    def __init__(self, group: Group, group_id: str, backoff: Backoff, request_timeout_ms: int) -> None:
+        self._group = group
+        self._group_id = group_id
+        self._backoff = backoff
+        self._request_timeout_ms = request_timeout_ms
+        self._under_way: dict[int, Fetch] = {}
+        self._by_token: dict[int, Fetch] = {}
+        self._events: list[Event] = []
+        self._last_id = 0
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def ask(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> int:
+        """Begin to ask; a CommittedFetched with the returned id ends it."""
+        self._last_id += 1
+        self._under_way[self._last_id] = Fetch(self._last_id, partitions, deadline_ms)
+        return self._last_id
+
+    def due(self, now_ms: int, new_token: Callable[[], int]) -> list[Send]:
+        return [
+            self._send(fetch, new_token())
+            for fetch in list(self._under_way.values())
+            if fetch.token is None and self._is_ready(fetch, now_ms)
+        ]
+
+    def _is_ready(self, fetch: Fetch, now_ms: int) -> bool:
+        """Whether it can be sent now. Ends it where it cannot be sent at all."""
+        if not fetch.left:
+            self._end(fetch)
+        elif self._group.error is not None:
+            self._end(fetch, self._group.error)
+        elif now_ms >= fetch.deadline_ms:
+            self._end(fetch, MillstreamTimeoutError("The committed offsets could not be read in time"))
+        elif now_ms >= fetch.retry_at_ms:
+            self._group.need_coordinator()
+            return self._group.coordinator is not None
+        return False
+
+    def _send(self, fetch: Fetch, token: int) -> Send:
+        fetch.token = token
+        fetch.attempts += 1
+        self._by_token[token] = fetch
+        build = offset_fetch(self._group_id, fetch.left)
+        return Send(token, _COORDINATOR, build, OffsetFetchRequest, self._request_timeout_ms)
+
+    def next_wake_ms(self) -> int | None:
+        has_coordinator = self._group.coordinator is not None
+        moments = [
+            min(fetch.deadline_ms, fetch.retry_at_ms) if has_coordinator else fetch.deadline_ms
+            for fetch in self._under_way.values()
+            if fetch.token is None
+        ]
+        return min(moments, default=None)
+
+    # ---- answers ----
+
+    def receive(self, token: int, response: OffsetFetchResponse, now_ms: int) -> bool:
+        """Take an answer; False when the token is not one of a fetch."""
+        fetch = self._by_token.pop(token, None)
+        if fetch is None:
+            return False
+        fetch.token = None
+        answer = read_fetched(response)
+        if answer.error_code:
+            self._refused(fetch, answer.error_code, "", now_ms)
+            return True
+        fetch.found.update(answer.offsets)
+        fetch.left.difference_update(answer.offsets)
+        if not fetch.left:
+            self._end(fetch)
+            return True
+        refused = answer.errors.items()
+        final = [(p, code) for p, code in sorted(refused) if not for_code(code).action.retriable]
+        if final:
+            partition, code = final[0]
+            self._refused(fetch, code, str(partition), now_ms)
+        else:
+            self._try_again(fetch, now_ms)
+        return True
+
+    def _refused(self, fetch: Fetch, code: int, about: str, now_ms: int) -> None:
+        error_type: type[BrokerError] = for_code(code)
+        if error_type.action is Action.FIND_COORDINATOR:
+            self._group.coordinator_lost(error_type.meaning, now_ms)
+        if error_type.action.retriable:
+            self._try_again(fetch, now_ms)
+        else:
+            self._end(fetch, error_type(about or f"group {self._group_id!r}"))
+
+    def failed(self, token: int, error: Exception, now_ms: int) -> bool:
+        """A question got no answer. False when the token is not one of a fetch."""
+        fetch = self._by_token.pop(token, None)
+        if fetch is None:
+            return False
+        fetch.token = None
+        if is_passing(error):
+            self._group.coordinator_lost(str(error) or type(error).__name__, now_ms)
+            self._try_again(fetch, now_ms)
+        else:
+            self._end(fetch, error if isinstance(error, MillstreamError) else MillstreamError(repr(error)))
+        return True
+
+    def _try_again(self, fetch: Fetch, now_ms: int) -> None:
+        fetch.retry_at_ms = now_ms + self._backoff.delay_ms(fetch.attempts - 1)
+
+    def _end(self, fetch: Fetch, error: MillstreamError | None = None) -> None:
+        del self._under_way[fetch.fetch_id]
+        found = dict(fetch.found) if error is None else {}
+        self._events.append(CommittedFetched(fetch.fetch_id, found, error))

@@ -1,0 +1,65 @@
+"""What commits and fetches of committed offsets need to know, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from millstream.consumer.membership.values import CoordinatorNode, GroupMetadata
+from millstream.consumer.membership.views import Standing
+from millstream.errors import MillstreamError
+from millstream.model import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSettings:
+    """The settings of commits; names, units and defaults are those of the consumer."""
+
+    group_id: str
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+
+
+class Group(Protocol):
+    """What offsets need of a membership."""
+
+    @property
+    def coordinator(self) -> CoordinatorNode | None: ...
+    @property
+    def error(self) -> MillstreamError | None: ...
+    def need_coordinator(self) -> None: ...
+    def coordinator_lost(self, reason: str, now_ms: int) -> None: ...
+    def standing(self) -> Standing: ...
+    def commit_refused(self, code: int, who: GroupMetadata, now_ms: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """A commit has ended: stored, or refused with ``error``. ``offsets`` are all that it was asked for.
+
+    ``automatic`` ones are nobody's call: their errors are for the log.
+    """
+
+    commit_id: int
+    offsets: Offsets
+    error: MillstreamError | None = None
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFetched:
+    """The committed offsets are there, None for a partition that has none; or ``error`` says why not."""
+
+    fetch_id: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    error: MillstreamError | None = None
+
+
+Event = CommitDone | CommittedFetched

@@ -1,0 +1,172 @@
+"""EmbeddedBroker: the broker as a context manager, for programs and tests.
+
+The broker runs in a process of its own, so that it neither shares the interpreter's lock with the program nor
+dies half-way with it: when the program ends in any way, the broker sees its pipe close and stops cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from millstream.errors import BrokerStartError, ClosedError, MillstreamTimeoutError
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+
+
+class EmbeddedBroker:
+    """A broker for as long as the ``with`` block lasts::
+
+        with EmbeddedBroker() as broker:
+            producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+
+    ``data`` is the directory that keeps the topics; without it they are thrown away at the end. ``listen`` is
+    the address; port 0 takes any free one. ``settings`` are Kafka's own broker settings by their names.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        *,
+        settings: Mapping[str, object] | None = None,
+        allow_remote: bool = False,
+    ) -> None:
+        self._given_data = None if data is None else Path(data)
+        self._listen = listen
+        self._settings = dict(settings or {})
+        self._allow_remote = allow_remote
+        self._temporary: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._address = ""
+
+    # --- the user's side
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients, as ``host:port``."""
+        if not self._address:
+            raise ClosedError("the embedded broker is not running: use it in a with block, or call start()")
+        return self._address
+
+    @property
+    def data(self) -> Path:
+        """The directory with the topics."""
+        if self._given_data is not None:
+            return self._given_data
+        if self._temporary is None:
+            self._temporary = tempfile.mkdtemp(prefix="millstream-")
+        return Path(self._temporary)
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        if self._process is None:
+            raise ClosedError("the embedded broker is not running")
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start, and return when clients can connect. Starting again after ``stop`` keeps port and data."""
+        if self._process is not None:
+            return self
+        process = subprocess.Popen(
+            [sys.executable, "-m", "millstream.broker.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._process = process
+        try:
+            self._address = self._handshake(process)
+        except BaseException:
+            self.kill()
+            raise
+        self._listen = self._address
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly. The data stays until ``close``."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End at once, as a crash would: for tests of what survives one."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Stop, and throw the data away unless a directory was given."""
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- the process
+
+    def _handshake(self, process: subprocess.Popen[bytes]) -> str:
+        """Tell the process what to do, and wait for its one line of answer."""
+        order: dict[str, Any] = {
+            "data": str(self.data),
+            "listen": self._listen,
+            "settings": self._settings,
+            "allow_remote": self._allow_remote,
+        }
+        assert process.stdin is not None and process.stdout is not None, "both are pipes"
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        line = _read_line(process.stdout)
+        answer = json.loads(line) if line else {"error": "its process ended before it was ready"}
+        if "error" in answer:
+            raise BrokerStartError(answer["error"])
+        address: str = answer["address"]
+        return address
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        self._address = ""
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _read_line(pipe: IO[bytes]) -> bytes:
+    """The first line that comes, within the time that a start may take; empty at the end of the pipe."""
+    deadline = time.monotonic() + _START_SECONDS
+    line = b""
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            raise MillstreamTimeoutError(f"the embedded broker was not ready after {_START_SECONDS:.0f} s")
+        chunk = os.read(pipe.fileno(), 65536)
+        if not chunk:
+            return b""
+        line += chunk
+    return line

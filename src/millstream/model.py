@@ -1,0 +1,59 @@
+"""The values users and every layer share. All are immutable; none knows about bytes, sockets or time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+Header = tuple[str, bytes | None]
+"""One record header: a name, and bytes that may be null."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; hashable, ordered by topic and then by partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp: the producer, or the broker as it appended. As on the wire."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What a group commits for a partition: the next offset to read, with a note of the committer's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """An offset found by time, with the timestamp of the record that lies there."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where the broker put a record. ``offset`` is -1 with acks=0, which never learns it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)

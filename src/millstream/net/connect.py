@@ -1,0 +1,148 @@
+"""Opening connections without waiting: each resolved address is tried in turn until one answers."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import threading
+from typing import Any
+
+from millstream.net.connection import FrameConnection, FrameHandler
+from millstream.net.reactor import WRITABLE, Reactor, Timer
+
+Address = tuple[socket.AddressFamily, Any]
+
+
+class PendingConnection:
+    """A connection on its way. Becomes a FrameConnection, or reports ``closed`` with the last error."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        host: str,
+        port: int,
+        handler: FrameHandler,
+        *,
+        timeout_ms: int,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        max_frame_bytes: int = 0x7FFFFFFF,
+    ) -> None:
+        self._reactor = reactor
+        self._where = f"{host}:{port}"
+        self._handler = handler
+        self._buffers = (
+            (socket.SO_SNDBUF, send_buffer_bytes),
+            (socket.SO_RCVBUF, receive_buffer_bytes),
+        )
+        self._max_frame_bytes = max_frame_bytes
+        self._addresses: list[Address] = []
+        self._sock: socket.socket | None = None
+        self._error: Exception = ConnectionError(f"no address for {self._where}")
+        self._done = False
+        self.connection: FrameConnection | None = None
+        self._timer: Timer = reactor.call_at(reactor.now_ms() + timeout_ms, self._timed_out)
+        if _is_local(host):
+            self._resolve(host, port)
+        else:
+            # The system's resolver can take seconds, which heartbeats on this loop do not have.
+            threading.Thread(target=self._resolve, args=(host, port), daemon=True).start()
+
+    def close(self) -> None:
+        """Give up: ``closed`` follows, without an error, unless it has been called already."""
+        if self.connection is not None:
+            self.connection.close()
+        else:
+            self._finish(None)
+
+    def _resolve(self, host: str, port: int) -> None:
+        found: list[Address] = []
+        error: Exception | None = None
+        try:
+            for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                found.append((family, address))
+        except OSError as failure:
+            error = ConnectionError(f"cannot resolve {host}: {failure.strerror}")
+        self._reactor.call_threadsafe(lambda: self._resolved(found, error))
+
+    def _resolved(self, found: list[Address], error: Exception | None) -> None:
+        self._addresses = found
+        self._error = error or self._error
+        self._try_next()
+
+    def _try_next(self) -> None:
+        if self._done:
+            return
+        if not self._addresses:
+            self._finish(self._error)
+            return
+        family, address = self._addresses.pop(0)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        for option, size in self._buffers:
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        self._sock = sock
+        code = sock.connect_ex(address)
+        # Also a connection that succeeded or failed at once reports through the loop: one path for all.
+        self._reactor.watch(sock.fileno(), WRITABLE, self._ready)
+        if code not in (0, errno.EINPROGRESS):
+            self._failed(code)
+
+    def _ready(self, events: int) -> None:
+        assert self._sock is not None, "a socket was being connected"
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._failed(code)
+        else:
+            self._succeeded(self._sock)
+
+    def _failed(self, code: int) -> None:
+        self._drop_socket()
+        self._error = ConnectionError(f"cannot connect to {self._where}: {os.strerror(code)}")
+        self._try_next()
+
+    def _succeeded(self, sock: socket.socket) -> None:
+        self._done = True
+        self._timer.cancel()
+        self._reactor.unwatch(sock.fileno())
+        self._sock = None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = FrameConnection(
+            self._reactor,
+            sock,
+            self._handler,
+            max_frame_bytes=self._max_frame_bytes,
+            eager_bytes=self._max_frame_bytes,
+        )
+        self._handler.connected()
+
+    def _timed_out(self) -> None:
+        self._finish(ConnectionError(f"{self._where} did not answer in time"))
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._done:
+            return
+        self._done = True
+        self._timer.cancel()
+        self._drop_socket()
+        self._handler.closed(error)
+
+    def _drop_socket(self) -> None:
+        if self._sock is not None:
+            self._reactor.unwatch(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+
+def _is_local(host: str) -> bool:
+    """Whether resolving needs no network: a number, or this machine."""
+    if host == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

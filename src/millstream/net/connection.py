@@ -1,0 +1,313 @@
+"""Framed messages over a non-blocking socket: each is four bytes of size, then so many bytes.
+
+Receiving: small frames are cut out of one buffer that all connections of a thread share; a large frame gets
+memory of its own, which grows only as its bytes arrive, so that a claimed size alone costs nothing.
+Sending: chunks are queued and leave at the end of the loop's turn, many replies in one system call. A piece
+of a file goes from the page cache to the socket without passing through Python.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+from millstream.errors import CorruptMessage
+from millstream.net.reactor import READABLE, WRITABLE, Reactor
+from millstream.wire.slices import FileSlice
+
+log = logging.getLogger("millstream.net")
+
+_MAX_BUFFERS: Final = 64
+"""Buffers for one ``sendmsg``; the kernel's own limit is 1024."""
+_SMALL_SLICE: Final = 64 * 1024
+"""A shorter piece of a file is cheaper to read and send along than to send with a system call of its own."""
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+class FrameHandler(Protocol):
+    """Who a connection reports to, always on the reactor's thread."""
+
+    def connected(self) -> None: ...
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole message without its size. The memory is the handler's to keep."""
+
+    def closed(self, error: Exception | None) -> None:
+        """The connection is gone; comes once, and last. No error: the peer ended it in order, or we did."""
+
+
+class MemoryAccount(Protocol):
+    """Who is asked before a connection takes memory for a large frame, and told when it is given back."""
+
+    def reserve(self, connection: FrameConnection, size: int) -> None: ...
+
+    def release(self, connection: FrameConnection, size: int) -> None: ...
+
+
+class FrameConnection:
+    """One connected socket. Belongs to its reactor's thread."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        handler: FrameHandler,
+        *,
+        max_frame_bytes: int,
+        eager_bytes: int = 1 << 20,
+        account: MemoryAccount | None = None,
+        on_drained: Callable[[], None] | None = None,
+    ) -> None:
+        """``eager_bytes``: up to this size a frame's memory is taken at once, beyond it as bytes arrive.
+
+        ``on_drained`` is called when the socket has taken all that once had to wait for it.
+        """
+        self._reactor = reactor
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._handler = handler
+        self._max_frame_bytes = max_frame_bytes
+        self._eager_bytes = eager_bytes
+        self._account = account
+        self._on_drained = on_drained
+        self._partial = b""
+        self._frame: memoryview | None = None
+        self._frame_size = 0
+        self._frame_filled = 0
+        self._queue: deque[Any] = deque()
+        self._flush_planned = False
+        self._interest = READABLE
+        self._reading = True
+        self._open = True
+        self.unsent_bytes = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.last_read_ms = self.frame_started_ms = reactor.now_ms()
+        reactor.watch(self._fd, READABLE, self._ready)
+
+    # --- the owner's side
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
+    def frame_incomplete(self) -> bool:
+        """Whether a frame has begun to arrive and has not ended."""
+        return self._frame is not None or bool(self._partial)
+
+    def send(self, chunks: Iterable[Any]) -> None:
+        """Queue buffers and file slices, in order; they leave at the end of the loop's turn."""
+        if not self._open:
+            return
+        for chunk in chunks:
+            size = len(chunk)
+            if size:
+                self.unsent_bytes += size
+                self._queue.append(chunk)
+        if not self._flush_planned:
+            self._flush_planned = True
+            self._reactor.defer(self._flush)
+
+    def pause_reading(self) -> None:
+        """Leave further bytes in the socket, where they hold the peer back."""
+        if self._reading and self._open:
+            self._reading = False
+            self._set_interest(self._interest & ~READABLE)
+
+    def resume_reading(self) -> None:
+        if not self._reading and self._open:
+            self._reading = True
+            self._set_interest(self._interest | READABLE)
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close now: what was not sent is dropped, and ``closed`` is called before this returns."""
+        if not self._open:
+            return
+        self._open = False
+        self._reactor.unwatch(self._fd)
+        self._sock.close()
+        self._queue.clear()
+        self.unsent_bytes = 0
+        self._drop_frame()
+        self._handler.closed(error)
+
+    # --- receiving
+
+    def _ready(self, events: int) -> None:
+        try:
+            if events & WRITABLE:
+                self._flush()
+            if events & ~WRITABLE and self._open:
+                self._receive()
+        except OSError as error:
+            self.close(error)
+        except CorruptMessage as error:
+            self.close(error)
+
+    def _receive(self) -> None:
+        if not self._reading:
+            # Interest is off, so this is an error or a hang-up: let recv say which.
+            self.close(_socket_error(self._sock))
+            return
+        target = self._frame[self._frame_filled :] if self._frame is not None else self._reactor.scratch
+        try:
+            count = self._sock.recv_into(target)
+        except (BlockingIOError, InterruptedError):
+            return
+        if count == 0:
+            cut = (
+                CorruptMessage("the peer closed in the middle of a frame") if self.frame_incomplete else None
+            )
+            self.close(cut)
+            return
+        self.bytes_received += count
+        self.last_read_ms = self._reactor.now_ms()
+        if self._frame is None:
+            self._split(count)
+        else:
+            self._frame_filled += count
+            if self._frame_filled == self._frame_size:
+                self._finish_frame()
+            elif self._frame_filled == len(self._frame):
+                self._grow_frame()
+
+    def _split(self, count: int) -> None:
+        """Cut whole frames out of the shared buffer; keep what is left of the last."""
+        view = self._reactor.scratch[:count]
+        if self._partial:
+            view = memoryview(self._partial + view)
+            self._partial = b""
+        position, end = 0, len(view)
+        while end - position >= 4:
+            size = int.from_bytes(view[position : position + 4], "big")
+            if size > self._max_frame_bytes:
+                raise CorruptMessage(f"a frame of {size} bytes is over the limit of {self._max_frame_bytes}")
+            position += 4
+            if end - position < size:
+                self._start_frame(size, view[position:])
+                return
+            # bytes: the shared buffer is written over by the next receive.
+            self._handler.frame_received(memoryview(bytes(view[position : position + size])))
+            if not self._open:
+                return
+            position += size
+        self._partial = bytes(view[position:])
+        if self._partial:
+            self.frame_started_ms = self.last_read_ms
+
+    def _start_frame(self, size: int, begun: memoryview) -> None:
+        room = min(size, max(self._eager_bytes, 2 * len(begun)))
+        self._reserve(room)
+        self._frame = memoryview(bytearray(room))
+        self._frame[: len(begun)] = begun
+        self._frame_size = size
+        self._frame_filled = len(begun)
+        self.frame_started_ms = self.last_read_ms
+
+    def _grow_frame(self) -> None:
+        assert self._frame is not None, "only a frame that has begun can grow"
+        room = min(self._frame_size, 2 * len(self._frame))
+        self._reserve(room - len(self._frame))
+        if not self._open:
+            return
+        larger = memoryview(bytearray(room))
+        larger[: self._frame_filled] = self._frame
+        self._frame = larger
+
+    def _finish_frame(self) -> None:
+        frame = self._frame
+        assert frame is not None, "a frame was being received"
+        self._drop_frame()
+        self._handler.frame_received(frame)
+
+    def _reserve(self, size: int) -> None:
+        if self._account is not None:
+            self._account.reserve(self, size)
+
+    def _drop_frame(self) -> None:
+        if self._frame is not None and self._account is not None:
+            self._account.release(self, len(self._frame))
+        self._frame = None
+        self._partial = b""
+
+    # --- sending
+
+    def _flush(self) -> None:
+        """Send until the queue is empty or the socket is full; then wait for the socket."""
+        self._flush_planned = False
+        if not self._open:
+            return
+        try:
+            while self._queue:
+                sent = self._send_some()
+                self.unsent_bytes -= sent
+                self.bytes_sent += sent
+        except (BlockingIOError, InterruptedError):
+            self._set_interest(self._interest | WRITABLE)
+            return
+        except (OSError, EOFError) as error:
+            self.close(error)
+            return
+        if self._interest & WRITABLE:
+            self._set_interest(self._interest & ~WRITABLE)
+            if self._on_drained is not None:
+                self._on_drained()
+
+    def _send_some(self) -> int:
+        head = self._queue[0]
+        if isinstance(head, FileSlice):
+            if len(head) > _SMALL_SLICE:
+                return self._send_file(head)
+            self._queue[0] = head = head.read()
+        buffers = []
+        more = 0
+        for index, chunk in enumerate(self._queue):
+            if isinstance(chunk, FileSlice):
+                if len(chunk) > _SMALL_SLICE:
+                    more = _MORE
+                    break
+                self._queue[index] = chunk = chunk.read()
+            buffers.append(chunk)
+            if len(buffers) == _MAX_BUFFERS:
+                break
+        sent = self._sock.sendmsg(buffers, (), more)
+        self._take_sent(sent)
+        return sent
+
+    def _send_file(self, piece: FileSlice) -> int:
+        sent = os.sendfile(self._fd, piece.fileno(), piece.offset, len(piece))
+        if sent == 0:
+            raise OSError(errno.EIO, "a log file ended before the slice that was to be sent")
+        if sent == len(piece):
+            self._queue.popleft()
+        else:
+            self._queue[0] = piece.after(sent)
+        return sent
+
+    def _take_sent(self, sent: int) -> None:
+        queue = self._queue
+        while sent:
+            head = queue[0]
+            if len(head) > sent:
+                queue[0] = memoryview(head)[sent:]
+                return
+            sent -= len(head)
+            queue.popleft()
+
+    def _set_interest(self, interest: int) -> None:
+        if interest != self._interest and self._open:
+            self._interest = interest
+            self._reactor.change_interest(self._fd, interest)
+
+
+def _socket_error(sock: socket.socket) -> OSError:
+    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return (
+        OSError(code, os.strerror(code)) if code else ConnectionResetError("the peer closed the connection")
+    )

@@ -1,0 +1,55 @@
+"""Which partition a record goes to: by its key as Kafka's own producer does, or to one that is kept for a
+while.
+
+Records with the same key always meet in one partition, whatever the client's language, because all hash keys
+in the same way. Records without a key fill a batch for one partition before they move on to another: that
+makes large batches where spreading them one by one would make many small ones (KIP-480, KIP-794).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+
+_SEED = 0x9747B28C
+_MIX = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+_CACHED_KEYS = 1 << 14
+_CACHED_KEY_BYTES = 64
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit Murmur2 hash with the seed that Kafka's clients share, as an unsigned number."""
+    length = len(data)
+    words = length >> 2
+    mixed = _SEED ^ length
+    for word in struct.unpack_from(f"<{words}I", data):
+        word = word * _MIX & _MASK
+        mixed = (mixed * _MIX ^ (word ^ word >> 24) * _MIX) & _MASK
+    rest = data[words << 2 :]
+    if rest:
+        mixed = (mixed ^ int.from_bytes(rest, "little")) * _MIX & _MASK
+    mixed = (mixed ^ mixed >> 13) * _MIX & _MASK
+    return mixed ^ mixed >> 15
+
+
+# Keys repeat, and a lookup is 20 times as fast as hashing in Python.
+_murmur2_of_small = lru_cache(_CACHED_KEYS)(murmur2)
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """The partition of a key among so many."""
+    hashed = _murmur2_of_small(key) if len(key) <= _CACHED_KEY_BYTES else murmur2(key)
+    return (hashed & _POSITIVE) % partitions
+
+
+def next_sticky(partitions: int, available: Sequence[int], chance: float) -> int:
+    """The partition to fill next: any of those that have a leader, or of all where none has.
+
+    ``chance`` is a random number from 0 up to, but not including, 1.
+    """
+    if available:
+        return available[int(chance * len(available))]
+    return int(chance * partitions)

@@ -1,0 +1,263 @@
+"""Keys and values to bytes and back: by name, or by any callable.
+
+Names stand for the formats of Kafka's own serializers, so that programs in Java and in Python read each
+other: ``int`` is 4 bytes, big-endian; ``long`` 8; ``short`` 2; ``float`` and ``double`` are IEEE 754;
+``string`` is UTF-8; ``uuid`` is its text; ``boolean`` is one byte. ``json`` is JSON in UTF-8. The names of
+Kafka's Java classes are understood as well. Null stays None and reaches no serializer or deserializer.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from millstream.errors import ConfigError, DeserializationError, SerializationError
+from millstream.extras import require
+
+Serializer = Callable[[Any], bytes]
+Deserializer = Callable[[bytes], Any]
+Schema = str | Mapping[str, Any] | Sequence[Any]
+"""An Avro schema: as JSON, or as that JSON read into a dict (or a list, for a union)."""
+
+
+# ---- the formats ----
+
+
+def _bytes_to_bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(
+        f"it is a {type(value).__name__}, not bytes: name a serializer such as 'string' or 'json'"
+    )
+
+
+def _string_to_bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"it is a {type(value).__name__}, not a str")
+    return value.encode()
+
+
+def _string_from_bytes(raw: bytes) -> str:
+    return str(raw, "utf-8")
+
+
+def _number(layout: str, python_type: type[float] | type[int]) -> tuple[Serializer, Deserializer]:
+    """Make the two functions of a fixed-size number. A bool is no number here, and an int is a fine float."""
+    packer = struct.Struct(layout)
+
+    def to_bytes(value: Any) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, int | python_type):
+            raise TypeError(f"it is a {type(value).__name__}, not a number of type {python_type.__name__}")
+        return packer.pack(value)
+
+    def from_bytes(raw: bytes) -> Any:
+        if len(raw) != packer.size:
+            raise ValueError(f"it has {len(raw)} bytes instead of {packer.size}")
+        return packer.unpack(raw)[0]
+
+    return to_bytes, from_bytes
+
+
+def _json_to_bytes(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _json_from_bytes(raw: bytes) -> Any:
+    return json.loads(str(raw, "utf-8"))
+
+
+def _uuid_to_bytes(value: Any) -> bytes:
+    if not isinstance(value, uuid.UUID):
+        raise TypeError(f"it is a {type(value).__name__}, not a UUID")
+    return str(value).encode()
+
+
+def _uuid_from_bytes(raw: bytes) -> uuid.UUID:
+    return uuid.UUID(str(raw, "ascii"))
+
+
+def _boolean_to_bytes(value: Any) -> bytes:
+    if not isinstance(value, bool):
+        raise TypeError(f"it is a {type(value).__name__}, not a bool")
+    return b"\x01" if value else b"\x00"
+
+
+def _boolean_from_bytes(raw: bytes) -> bool:
+    if raw not in (b"\x00", b"\x01"):
+        raise ValueError("it is not one byte of 0 or 1")
+    return raw == b"\x01"
+
+
+_FORMATS: dict[str, tuple[Serializer, Deserializer]] = {
+    "bytes": (_bytes_to_bytes, bytes),
+    "string": (_string_to_bytes, _string_from_bytes),
+    "short": _number(">h", int),
+    "int": _number(">i", int),
+    "long": _number(">q", int),
+    "float": _number(">f", float),
+    "double": _number(">d", float),
+    "boolean": (_boolean_to_bytes, _boolean_from_bytes),
+    "uuid": (_uuid_to_bytes, _uuid_from_bytes),
+    "json": (_json_to_bytes, _json_from_bytes),
+}
+
+_JAVA_CLASS = re.compile(r"org\.apache\.kafka\.common\.serialization\.(\w+?)(?:Des|S)erializer")
+_JAVA_NAMES = {"bytearray": "bytes", "bytebuffer": "bytes", "integer": "int"}
+
+
+# ---- Avro ----
+
+
+class AvroSerializer:
+    """Writes a value as one Avro datum: bare, or in an object container, which carries the schema."""
+
+    def __init__(self, schema: Schema, *, container: bool = False) -> None:
+        self._fastavro = _Fastavro()
+        self.schema = self._fastavro.parse(schema)
+        self.container = container
+
+    def __call__(self, value: Any) -> bytes:
+        buffer = io.BytesIO()
+        if self.container:
+            self._fastavro.module.writer(buffer, self.schema, [value])
+        else:
+            self._fastavro.module.schemaless_writer(buffer, self.schema, value)
+        return buffer.getvalue()
+
+
+class AvroDeserializer:
+    """Reads one Avro datum.
+
+    With a schema, the bytes are a bare datum that was written with it. Without one, they are an object
+    container, which carries its schema, with one datum inside. ``reader_schema``: the shape to return it in.
+    """
+
+    def __init__(self, schema: Schema | None = None, *, reader_schema: Schema | None = None) -> None:
+        self._fastavro = _Fastavro()
+        self.schema = None if schema is None else self._fastavro.parse(schema)
+        self.reader_schema = None if reader_schema is None else self._fastavro.parse(reader_schema)
+
+    def __call__(self, raw: bytes) -> Any:
+        if self.schema is None:
+            return self._read_container(raw)
+        buffer = io.BytesIO(raw)
+        datum = self._fastavro.module.schemaless_reader(buffer, self.schema, self.reader_schema)
+        if buffer.tell() != len(raw):
+            raise ValueError(
+                f"{len(raw) - buffer.tell()} bytes are left over: it was written with another schema"
+            )
+        return datum
+
+    def _read_container(self, raw: bytes) -> Any:
+        if not raw.startswith(b"Obj\x01"):
+            raise ValueError("it is not an Avro object container: for bare Avro use AvroDeserializer(schema)")
+        data = list(self._fastavro.module.reader(io.BytesIO(raw), self.reader_schema))
+        if len(data) != 1:
+            raise ValueError(f"the Avro object container holds {len(data)} data instead of one")
+        return data[0]
+
+
+class _Fastavro:
+    """The fastavro module, in a form that can be pickled with the objects that hold it."""
+
+    def __init__(self) -> None:
+        self.module: Any = require("fastavro", "avro")
+
+    def __reduce__(self) -> tuple[type[_Fastavro], tuple[()]]:
+        return _Fastavro, ()
+
+    def parse(self, schema: Schema) -> Any:
+        try:
+            return self.module.parse_schema(json.loads(schema) if isinstance(schema, str) else schema)
+        except (ValueError, self.module.schema.SchemaParseException) as error:
+            raise ConfigError(f"this is not an Avro schema: {error!r}") from error
+
+
+# ---- by name or by callable ----
+
+
+def serializer(choice: str | Serializer, setting: str = "serializer") -> Serializer:
+    """Return the serializer of a name, or the callable itself. ``setting`` is what an error calls it."""
+    if callable(choice):
+        return choice
+    if choice == "avro":
+        raise ConfigError(f"{setting}: 'avro' needs a schema to write with: use serde.AvroSerializer(schema)")
+    return _FORMATS[_known(choice, setting)][0]
+
+
+def deserializer(choice: str | Deserializer, setting: str = "deserializer") -> Deserializer:
+    """Return the deserializer of a name, or the callable itself. ``setting`` is what an error calls it."""
+    if callable(choice):
+        return choice
+    if choice == "avro":
+        return AvroDeserializer()
+    return _FORMATS[_known(choice, setting)][1]
+
+
+def format_name(choice: object) -> str | None:
+    """Return the name of the chosen format, in our spelling; None for a callable or an unknown name."""
+    if not isinstance(choice, str):
+        return None
+    if java := _JAVA_CLASS.fullmatch(choice):
+        name = java[1].lower()
+        choice = _JAVA_NAMES.get(name, name)
+    return choice if choice in _FORMATS or choice == "avro" else None
+
+
+def _known(choice: object, setting: str) -> str:
+    name = format_name(choice)
+    if name is None:
+        known = ", ".join([*_FORMATS, "avro"])
+        raise ConfigError(f"{setting} is {choice!r}: it must be a callable, or one of {known}")
+    return name
+
+
+def serialize(serializer: Serializer, value: Any, topic: str, part: str = "value") -> bytes | None:
+    """Turn a key or value (``part`` says which) into bytes; None stays None. Raises SerializationError."""
+    if value is None:
+        return None
+    try:
+        raw = serializer(value)
+    except Exception as error:  # a user's callable may raise anything
+        raise SerializationError(
+            f"the {part} of a record for {topic} cannot be serialized: {error}"
+        ) from error
+    if not isinstance(raw, bytes):
+        got = type(raw).__name__
+        raise SerializationError(f"the serializer of the {part} for {topic} returned {got} instead of bytes")
+    return raw
+
+
+def deserialization_error(
+    error: Exception, raw: bytes, topic: str, partition: int, offset: int, part: str = "value"
+) -> DeserializationError:
+    """Make the error to raise from ``error``, which a deserializer raised for a key or value (``part``)."""
+    detail = (
+        f"the {part} of {topic}-{partition} at offset {offset} cannot be deserialized: {error}. "
+        f"Seek to offset {offset + 1} to skip it"
+    )
+    return DeserializationError(detail, topic, partition, offset, bytes(raw))
+
+
+def deserialize(
+    deserializer: Deserializer,
+    raw: bytes | None,
+    topic: str,
+    partition: int,
+    offset: int,
+    part: str = "value",
+) -> Any:
+    """Read a key or value (``part`` says which); None stays None. Raises DeserializationError."""
+    if raw is None:
+        return None
+    try:
+        return deserializer(raw)
+    except Exception as error:  # a user's callable may raise anything
+        raise deserialization_error(error, raw, topic, partition, offset, part) from error

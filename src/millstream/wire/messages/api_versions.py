@@ -1,0 +1,49 @@
+"""Which APIs and versions a broker speaks: the first thing every client asks."""
+
+from __future__ import annotations
+
+from millstream.wire import apis
+from millstream.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+
+
+class ApiVersionsRequest(Request, api=apis.API_VERSIONS):
+    """Ask what the broker speaks, and say who is asking (KIP-511)."""
+
+    client_software_name: str = string("3+", default="")
+    client_software_version: str = string("3+", default="")
+
+
+class ApiVersion(Struct):
+    """The versions of one API."""
+
+    api_key: int = int16()
+    min_version: int = int16()
+    max_version: int = int16()
+
+
+class SupportedFeatureKey(Struct):
+    """A feature of the cluster, and the levels of it that this broker can run (KIP-584)."""
+
+    name: str = string("3+", default="")
+    min_version: int = int16("3+", default=0)
+    max_version: int = int16("3+", default=0)
+
+
+class FinalizedFeatureKey(Struct):
+    """A feature of the cluster, and the levels of it that are switched on."""
+
+    name: str = string("3+", default="")
+    max_version_level: int = int16("3+", default=0)
+    min_version_level: int = int16("3+", default=0)
+
+
+class ApiVersionsResponse(Response, api=apis.API_VERSIONS):
+    """The APIs and versions that the broker speaks. Its header never has tags, whatever the version."""
+
+    error_code: int = int16()
+    api_keys: list[ApiVersion] = array(ApiVersion)
+    throttle_time_ms: int = int32("1+", default=0)
+    supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0, default=[])
+    finalized_features_epoch: int = int64("3+", tag=1, default=-1)
+    finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tag=2, default=[])
+    zk_migration_ready: bool = boolean("3+", tag=3, default=False)

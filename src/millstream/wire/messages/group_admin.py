@@ -1,0 +1,82 @@
+"""Groups seen from outside: listing, describing and deleting them."""
+
+from __future__ import annotations
+
+from millstream.wire import apis
+from millstream.wire.schema import Request, Response, Struct, array, boolean, data, int16, int32, string
+
+
+class DescribeGroupsRequest(Request, api=apis.DESCRIBE_GROUPS):
+    """Ask for the state and the members of groups."""
+
+    groups: list[str] = array(string())
+    include_authorized_operations: bool = boolean("3+", default=False, ignorable=False)
+
+
+class DescribedGroupMember(Struct):
+    """A member, with its subscription and assignment in the group's own protocol."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string("4+", nullable="4+", default=None)
+    client_id: str = string()
+    client_host: str = string()
+    member_metadata: bytes = data()
+    member_assignment: bytes = data()
+
+
+class DescribedGroup(Struct):
+    error_code: int = int16()
+    error_message: str | None = string("6+", nullable="6+", default=None)
+    group_id: str = string()
+    group_state: str = string()
+    protocol_type: str = string()
+    protocol_data: str = string()
+    members: list[DescribedGroupMember] = array(DescribedGroupMember)
+    authorized_operations: int = int32("3+", default=-2147483648)
+
+
+class DescribeGroupsResponse(Response, api=apis.DESCRIBE_GROUPS):
+    """The state and the members of each group."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+class ListGroupsRequest(Request, api=apis.LIST_GROUPS):
+    """Ask which groups the broker coordinates. No filter means all of them."""
+
+    states_filter: list[str] = array(string(), "4+", default=[], ignorable=False)
+    types_filter: list[str] = array(string(), "5+", default=[], ignorable=False)
+
+
+class ListedGroup(Struct):
+    group_id: str = string()
+    protocol_type: str = string()
+    group_state: str = string("4+", default="")
+    group_type: str = string("5+", default="")
+
+
+class ListGroupsResponse(Response, api=apis.LIST_GROUPS):
+    """The groups that the broker coordinates."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    error_code: int = int16()
+    groups: list[ListedGroup] = array(ListedGroup)
+
+
+class DeleteGroupsRequest(Request, api=apis.DELETE_GROUPS):
+    """Forget groups, which must have no members, with their offsets."""
+
+    groups_names: list[str] = array(string())
+
+
+class DeletableGroupResult(Struct):
+    group_id: str = string()
+    error_code: int = int16()
+
+
+class DeleteGroupsResponse(Response, api=apis.DELETE_GROUPS):
+    """Which groups are gone."""
+
+    throttle_time_ms: int = int32(default=0)
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)

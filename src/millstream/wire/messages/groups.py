@@ -1,0 +1,148 @@
+"""The classic group protocol: finding the coordinator, joining, syncing, heartbeats and leaving."""
+
+from __future__ import annotations
+
+from millstream.wire import apis
+from millstream.wire.schema import Request, Response, Struct, array, boolean, data, int8, int16, int32, string
+
+
+class FindCoordinatorRequest(Request, api=apis.FIND_COORDINATOR):
+    """Ask who coordinates groups (``key_type`` 0), transactional ids (1) or share groups (2)."""
+
+    key: str = string("0-3", default="", ignorable=False)
+    key_type: int = int8("1+", default=0, ignorable=False)
+    coordinator_keys: list[str] = array(string(), "4+", default=[], ignorable=False)
+
+
+class Coordinator(Struct):
+    key: str = string("4+", default="")
+    node_id: int = int32("4+", default=0)
+    host: str = string("4+", default="")
+    port: int = int32("4+", default=0)
+    error_code: int = int16("4+", default=0)
+    error_message: str | None = string("4+", nullable="4+", default=None)
+
+
+class FindCoordinatorResponse(Response, api=apis.FIND_COORDINATOR):
+    """The coordinator: of one key up to version 3, of several from version 4 on."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    error_code: int = int16("0-3", default=0)
+    error_message: str | None = string("1-3", nullable="1-3", default=None)
+    node_id: int = int32("0-3", default=0)
+    host: str = string("0-3", default="")
+    port: int = int32("0-3", default=0)
+    coordinators: list[Coordinator] = array(Coordinator, "4+", default=[])
+
+
+class JoinGroupRequestProtocol(Struct):
+    """An assignor that the member supports, and what it tells the leader for it."""
+
+    name: str = string()
+    metadata: bytes = data()
+
+
+class JoinGroupRequest(Request, api=apis.JOIN_GROUP):
+    """Take part in the next generation of a group."""
+
+    group_id: str = string()
+    session_timeout_ms: int = int32()
+    rebalance_timeout_ms: int = int32("1+", default=-1)
+    member_id: str = string()
+    group_instance_id: str | None = string("5+", nullable="5+", default=None, ignorable=False)
+    protocol_type: str = string()
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
+    reason: str | None = string("8+", nullable="8+", default=None)
+
+
+class JoinGroupResponseMember(Struct):
+    """What a member told the leader. Only the leader is sent the members."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string("5+", nullable="5+", default=None)
+    metadata: bytes = data()
+
+
+class JoinGroupResponse(Response, api=apis.JOIN_GROUP):
+    """The new generation: its leader, its assignor, and who you are in it."""
+
+    throttle_time_ms: int = int32("2+", default=0)
+    error_code: int = int16()
+    generation_id: int = int32(default=-1)
+    protocol_type: str | None = string("7+", nullable="7+", default=None)
+    protocol_name: str | None = string(nullable="7+")
+    leader: str = string()
+    skip_assignment: bool = boolean("9+", default=False)
+    member_id: str = string()
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+
+
+class SyncGroupRequestAssignment(Struct):
+    member_id: str = string()
+    assignment: bytes = data()
+
+
+class SyncGroupRequest(Request, api=apis.SYNC_GROUP):
+    """Ask for the assignment of this generation; the leader brings everybody's."""
+
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=False)
+    protocol_type: str | None = string("5+", nullable="5+", default=None)
+    protocol_name: str | None = string("5+", nullable="5+", default=None)
+    assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
+
+
+class SyncGroupResponse(Response, api=apis.SYNC_GROUP):
+    """The member's own assignment."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    error_code: int = int16()
+    protocol_type: str | None = string("5+", nullable="5+", default=None)
+    protocol_name: str | None = string("5+", nullable="5+", default=None)
+    assignment: bytes = data()
+
+
+class HeartbeatRequest(Request, api=apis.HEARTBEAT):
+    """Say that the member lives."""
+
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=False)
+
+
+class HeartbeatResponse(Response, api=apis.HEARTBEAT):
+    """All is well, or the group is rebalancing, or the member is no longer in it."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    error_code: int = int16()
+
+
+class MemberIdentity(Struct):
+    member_id: str = string("3+", default="", ignorable=False)
+    group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=False)
+    reason: str | None = string("5+", nullable="5+", default=None)
+
+
+class LeaveGroupRequest(Request, api=apis.LEAVE_GROUP):
+    """Take members out of a group; up to version 2 only the sender itself."""
+
+    group_id: str = string()
+    member_id: str = string("0-2", default="", ignorable=False)
+    members: list[MemberIdentity] = array(MemberIdentity, "3+", default=[], ignorable=False)
+
+
+class MemberResponse(Struct):
+    member_id: str = string("3+", default="")
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    error_code: int = int16("3+", default=0)
+
+
+class LeaveGroupResponse(Response, api=apis.LEAVE_GROUP):
+    """Which members have left."""
+
+    throttle_time_ms: int = int32("1+", default=0)
+    error_code: int = int16()
+    members: list[MemberResponse] = array(MemberResponse, "3+", default=[])

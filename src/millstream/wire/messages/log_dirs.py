@@ -1,0 +1,80 @@
+"""Where partitions lie on a broker's disks."""
+
+from __future__ import annotations
+
+from millstream.wire import apis
+from millstream.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+
+
+class DescribableLogDirTopic(Struct):
+    topic: str = string()
+    partitions: list[int] = array(int32())
+
+
+class DescribeLogDirsRequest(Request, api=apis.DESCRIBE_LOG_DIRS):
+    """Ask where partitions lie, and how large they are. No list means all of them."""
+
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
+
+
+class DescribeLogDirsPartition(Struct):
+    partition_index: int = int32()
+    partition_size: int = int64()
+    offset_lag: int = int64()
+    is_future_key: bool = boolean()
+
+
+class DescribeLogDirsTopic(Struct):
+    name: str = string()
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+
+
+class DescribeLogDirsResult(Struct):
+    """One directory: its partitions, and how much space its disk has."""
+
+    error_code: int = int16()
+    log_dir: str = string()
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    total_bytes: int = int64("4+", default=-1)
+    usable_bytes: int = int64("4+", default=-1)
+
+
+class DescribeLogDirsResponse(Response, api=apis.DESCRIBE_LOG_DIRS):
+    """The directories of the broker."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16("3+", default=0)
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+
+
+class AlterReplicaLogDirTopic(Struct):
+    name: str = string()
+    partitions: list[int] = array(int32())
+
+
+class AlterReplicaLogDir(Struct):
+    path: str = string()
+    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+
+class AlterReplicaLogDirsRequest(Request, api=apis.ALTER_REPLICA_LOG_DIRS):
+    """Move replicas to other directories of the same broker."""
+
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+class AlterReplicaLogDirPartitionResult(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class AlterReplicaLogDirTopicResult(Struct):
+    topic_name: str = string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+
+class AlterReplicaLogDirsResponse(Response, api=apis.ALTER_REPLICA_LOG_DIRS):
+    """Which moves were accepted."""
+
+    throttle_time_ms: int = int32(default=0)
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)

@@ -1,0 +1,111 @@
+"""Appending record batches, and the producer ids that make it idempotent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.wire import apis
+from millstream.wire.schema import (
+    ZERO_UUID,
+    Request,
+    Response,
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    nested,
+    records,
+    string,
+    uuid,
+)
+
+
+class PartitionProduceData(Struct):
+    """Record batches for one partition."""
+
+    index: int = int32()
+    records: Any = records(nullable="0+")
+
+
+class TopicProduceData(Struct):
+    name: str = string("0-12", default="")
+    topic_id: bytes = uuid("13+", default=ZERO_UUID)
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+
+
+class ProduceRequest(Request, api=apis.PRODUCE):
+    """Append record batches. ``acks`` is -1 for all replicas, 1 for the leader, 0 for no answer."""
+
+    transactional_id: str | None = string(nullable="0+", default=None)
+    acks: int = int16()
+    timeout_ms: int = int32()
+    topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+class BatchIndexAndErrorMessage(Struct):
+    """A record that was refused, by its place in the batch."""
+
+    batch_index: int = int32("8+", default=0)
+    batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
+
+
+class LeaderIdAndEpoch(Struct):
+    """Who leads the partition now, for a producer that asked the wrong broker (KIP-951)."""
+
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+class PartitionProduceResponse(Struct):
+    """The offset that the first record got, or the error."""
+
+    index: int = int32()
+    error_code: int = int16()
+    base_offset: int = int64()
+    log_append_time_ms: int = int64(default=-1)
+    log_start_offset: int = int64("5+", default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+", default=[])
+    error_message: str | None = string("8+", nullable="8+", default=None)
+    current_leader: LeaderIdAndEpoch | None = nested(LeaderIdAndEpoch, "10+", tag=0, default=None)
+
+
+class TopicProduceResponse(Struct):
+    name: str = string("0-12", default="")
+    topic_id: bytes = uuid("13+", default=ZERO_UUID)
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+
+
+class NodeEndpoint(Struct):
+    """Where a new leader can be reached."""
+
+    node_id: int = int32("10+", default=0)
+    host: str = string("10+", default="")
+    port: int = int32("10+", default=0)
+    rack: str | None = string("10+", nullable="10+", default=None)
+
+
+class ProduceResponse(Response, api=apis.PRODUCE):
+    """Where the records of each partition are. With ``acks`` 0 it is not sent at all."""
+
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    throttle_time_ms: int = int32(default=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, default=[])
+
+
+class InitProducerIdRequest(Request, api=apis.INIT_PRODUCER_ID):
+    """Ask for a producer id, with which retries leave no duplicates."""
+
+    transactional_id: str | None = string(nullable="0+")
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64("3+", default=-1, ignorable=False)
+    producer_epoch: int = int16("3+", default=-1, ignorable=False)
+
+
+class InitProducerIdResponse(Response, api=apis.INIT_PRODUCER_ID):
+    """The producer id, and the epoch that fences older users of it."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()

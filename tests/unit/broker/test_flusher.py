@@ -1,0 +1,127 @@
+"""Shared syncs: whoever waited is told exactly what happened to its own data."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from millstream.broker.flusher import Flusher, SyncableLog
+from millstream.broker.metrics import BrokerMetrics
+
+DEADLINE_SECONDS = 10
+
+
+class ScriptedLog:
+    """A log whose syncs wait for the test, and end as the test says."""
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.durable = 0
+        self.verdicts: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
+        self.started: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def take_unsynced(self) -> ScriptedTicket:
+        return ScriptedTicket(self, self.appended)
+
+    def synced(self, ticket: Any) -> None:
+        self.durable = ticket.up_to
+
+    def sync_failed(self, ticket: Any, error: Exception) -> None:
+        self.appended = self.durable
+
+
+class ScriptedTicket:
+    def __init__(self, log: ScriptedLog, up_to: int) -> None:
+        self.log = log
+        self.up_to = up_to
+
+    def sync(self) -> None:
+        self.log.started.put(self.up_to)
+        verdict = self.log.verdicts.get(timeout=DEADLINE_SECONDS)
+        if verdict is not None:
+            raise verdict
+
+
+Failures = dict[SyncableLog, Exception]
+T = TypeVar("T")
+
+
+def tell(told: list[tuple[T, Failures]], who: T, failures: Failures) -> None:
+    told.append((who, failures))
+
+
+class Loop:
+    """The loop's thread is the test: it runs the calls that came, when it chooses."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.flusher = Flusher(self.calls.put, BrokerMetrics())
+
+    def turn(self) -> None:
+        self.calls.get(timeout=DEADLINE_SECONDS)()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.flusher.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("millstream-sync")]
+
+
+def test_requests_that_come_during_a_sync_share_the_next_one(loop: Loop) -> None:
+    log = ScriptedLog()
+    told: list[tuple[int, Failures]] = []
+    for number in range(1, 6):
+        log.appended = number
+        loop.flusher.when_durable([log], partial(tell, told, number))
+    assert log.started.get(timeout=DEADLINE_SECONDS) == 1
+    log.verdicts.put(None)
+    loop.turn()
+    assert told == [(1, {})], "only what the first sync covered is durable"
+    assert log.started.get(timeout=DEADLINE_SECONDS) == 5
+    log.verdicts.put(None)
+    loop.turn()
+    assert told == [(number, {}) for number in range(1, 6)]
+
+
+def test_a_failed_sync_fails_all_that_was_cut_with_it(loop: Loop) -> None:
+    log = ScriptedLog()
+    told: list[tuple[str, Failures]] = []
+    log.appended = 1
+    loop.flusher.when_durable([log], partial(tell, told, "covered"))
+    log.appended = 2
+    loop.flusher.when_durable([log], partial(tell, told, "waiting"))
+    error = OSError(5, "the disk is gone")
+    log.verdicts.put(error)
+    loop.turn()
+    assert told == [("covered", {log: error}), ("waiting", {log: error})]
+    log.appended = 1
+    loop.flusher.when_durable([log], partial(tell, told, "later"))
+    log.verdicts.put(None)
+    loop.turn()
+    assert told[-1] == ("later", {})
+
+
+def test_a_request_over_several_logs_waits_for_all_and_names_the_failed(loop: Loop) -> None:
+    good, bad = ScriptedLog(), ScriptedLog()
+    told: list[Failures] = []
+    loop.flusher.when_durable([good, bad], told.append)
+    good.verdicts.put(None)
+    loop.turn()
+    assert told == []
+    error = OSError(28, "full")
+    bad.verdicts.put(error)
+    loop.turn()
+    assert told == [{bad: error}]
+
+
+def test_without_logs_there_is_nothing_to_wait_for(loop: Loop) -> None:
+    told: list[object] = []
+    loop.flusher.when_durable([], told.append)
+    assert told == [{}]

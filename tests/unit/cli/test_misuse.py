@@ -1,0 +1,127 @@
+"""What was typed and makes no sense: exit code 2, one sentence, and no broker needed to find out."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+
+import millstream
+from millstream.cli import main, outcome
+
+Printed = pytest.CaptureFixture[str]
+
+
+def misuse(arguments: list[str], capsys: Printed) -> str:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["brokr"], "did you mean 'broker'"),
+        (["broker", "--lisen", "x"], "--listen"),
+        (["broker", "--listen", "nowhere"], "'nowhere' is not an address"),
+        (["broker", "--listen", "127.0.0.1:99999"], "its port must be"),
+        (["broker", "--set", "num.partitions"], "write --set NAME=VALUE"),
+        (["broker", "--set", "num.partition=3"], "did you mean num.partitions?"),
+        (["broker", "--set", "num.partitions=many"], "num.partitions"),
+        (["broker", "--set", "num.partitions=1", "--set", "num.partitions=2"], "given twice"),
+        (["broker", "--log-level", "LOUD"], "--log-level 'LOUD' is unknown"),
+        (["broker", "--data", __file__], "is not a directory"),
+        (["produce"], "missing argument 'TOPIC'"),
+        (["produce", "t", "--format", "xml"], "'xml'"),
+        (["produce", "t", "--key", "id"], "--key names a field of JSON or CSV"),
+        (["produce", "t", "--format", "json", "--key-separator", ":"], "--key-separator is for lines"),
+        (["produce", "t", "--key-separator", ""], "--key-separator is empty"),
+        (["produce", "t", "--delimiter", "ab"], "must be one character"),
+        (["produce", "t", "--compression", "rar"], "--compression 'rar' is unknown"),
+        (["produce", "t", "--header", "x"], "write --header NAME=VALUE"),
+        (["produce", "t", "-p", "-1"], "--partition"),
+        (["consume"], "missing argument 'TOPIC'"),
+        (["consume", "t", "--from", "soon"], "--from 'soon' is not a position"),
+        (["consume", "t", "--from", "shift:1"], "groups only"),
+        (["consume", "t", "--group", "g", "--from", "5"], "millstream group reset"),
+        (["consume", "t", "--group", "g", "--partition", "1"], "contradict"),
+        (["consume", "t", "--group", ""], "--group is empty"),
+        (["consume", "t", "--format", "jsn"], "did you mean json"),
+        (["consume", "t", "--format", "{what}"], "its fields may be"),
+        (["consume", "t", "--format", "table", "--keys"], "--format text"),
+        (["consume", "t", "--max", "x"], "--max"),
+        (["consume", "t", "-b", "nowhere"], "--bootstrap-servers 'nowhere'"),
+    ],
+)
+def test_misuse_is_explained_in_a_sentence(arguments: list[str], expected: str, capsys: Printed) -> None:
+    assert expected in misuse(arguments, capsys)
+
+
+@pytest.mark.parametrize("command", [["produce", "t"], ["consume", "t"]])
+def test_no_broker_is_told_at_once_with_what_to_do(command: list[str], capsys: Printed) -> None:
+    with socket.socket() as unused:  # bound but not listening: nobody else can listen there
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert main([*command, "--bootstrap-servers", address]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: no broker answers at {address} (connection refused): ")
+    assert "millstream broker" in err
+
+
+def test_errors_are_json_for_scripts(capsys: Printed) -> None:
+    assert main(["consume", "t", "--json", "--from", "soon"]) == 2
+    assert "--from 'soon'" in json.loads(capsys.readouterr().err)["error"]
+    assert main(["consume", "t", "--json", "--format", "table"]) == 2
+    assert "contradict" in json.loads(capsys.readouterr().err)["error"]
+    assert main(["consume", "--json"]) == 2
+    assert "missing argument" in json.loads(capsys.readouterr().err)["error"]
+
+
+def test_a_traceback_only_with_debug(capsys: Printed) -> None:
+    assert main(["consume", "t", "--from", "soon"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["consume", "t", "--from", "soon", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_version(capsys: Printed) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"millstream {millstream.__version__}\n"
+
+
+def test_no_command_prints_the_help(capsys: Printed) -> None:
+    assert main([]) == 2
+    assert "Usage: millstream" in "".join(capsys.readouterr())
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def command() -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (outcome.UsageError("do this"), 2, "error: do this\n"),
+        (outcome.CommandError("two\nlines"), 1, "error: two lines\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.csv"),
+            1,
+            "error: x.csv: No such file or directory\n",
+        ),
+        (ValueError("odd"), 1, "error: a defect of millstream's, please report it: ValueError: odd"),
+        (KeyboardInterrupt(), 130, ""),
+        (outcome.Terminated(), 143, ""),
+    ],
+)
+def test_how_commands_end(error: BaseException, code: int, message: str, capsys: Printed) -> None:
+    assert outcome.exit_code_of(raising(error), outcome.Session()) == code
+    err = capsys.readouterr().err
+    assert err.startswith(message) and bool(err) == bool(message)
