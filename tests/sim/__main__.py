@@ -30,7 +30,9 @@ def main() -> int:
         if result.violation is not None:
             failures += 1
             print(f"seed {seed}: {result.violation}")
-            print(f"  replay it: python -m tests.sim --seed {seed} --trace" + (" --wire" * bool(options.wire)))
+            print(
+                f"  replay it: python -m tests.sim --seed {seed} --trace" + (" --wire" * bool(options.wire))
+            )
             if not options.keep_going:
                 break
         elif options.seed is not None:

@@ -66,6 +66,10 @@ class Cluster:
         end_ms = now_ms if self._production_ends_ms is None else min(now_ms, self._production_ends_ms)
         return end_ms // 40
 
+    @property
+    def has_ended(self) -> bool:
+        return self._production_ends_ms is not None
+
     def end_production(self) -> None:
         self._production_ends_ms = self.world.now_ms
 

@@ -2,7 +2,8 @@
 
 Definitions. A member *holds* a partition from the end of on_assigned until on_revoked has ended, or until the
 loss is noticed (its I/O side stops handing out records then). A holder is a *zombie* when the coordinator does
-not know its member id any more: its session or its rebalance time is over, or it was replaced.
+not know its member id any more (its session or its rebalance time is over, or it was replaced), or has begun a
+generation without it (a static member that missed the rebalance stays in the group, KIP-345).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Invariants:
         """The last durable generation."""
         self._begun = 0
         """The last generation that some member has been told of."""
+        self._participants: set[tuple[int, str]] = set()
         self._granted: dict[tuple[int, TopicPartition], str] = {}
         self.given_up = 0
         """How many partitions members have given up or lost: nothing must move without a reason."""
@@ -57,20 +59,27 @@ class Invariants:
             key = generation, partition
             owner = self._granted.setdefault(key, member.identity)
             if owner != member.identity:
-                self.fail(f"{partition} has two owners in generation {generation}: {owner}, {member.identity}")
+                self.fail(
+                    f"{partition} has two owners in generation {generation}: {owner}, {member.identity}"
+                )
             holders = self.holders.setdefault(partition, [])
             for other in holders:
-                self._check_zombie(other, partition, member)
+                self._check_zombie(other, partition, member, generation)
             holders.append(member)
 
-    def _check_zombie(self, holder: Member, partition: TopicPartition, taker: Member) -> None:
-        """A partition is taken while somebody holds it: that one must be out of the group, and about to notice."""
-        if holder.membership.metadata.member_id in self._member_ids():
+    def _check_zombie(
+        self, holder: Member, partition: TopicPartition, taker: Member, generation: int
+    ) -> None:
+        """A partition is taken while somebody holds it: that one must be a zombie, and about to notice."""
+        member_id = holder.membership.metadata.member_id
+        if member_id in self._member_ids() and (generation, member_id) in self._participants:
             self.fail(f"{taker.name} takes {partition} while {holder.name}, a member, holds it")
         quiet_ms = self.world.now_ms - holder.heard_ms
         is_waiting = holder.membership.phase in (Phase.JOINING, Phase.SYNCING)
         if quiet_ms > holder.settings.session_timeout_ms and not is_waiting:
-            self.fail(f"{holder.name} holds {partition}, but has not heard of its coordinator for {quiet_ms} ms")
+            self.fail(
+                f"{holder.name} holds {partition}, but has not heard of its coordinator for {quiet_ms} ms"
+            )
 
     def _member_ids(self) -> Iterable[str]:
         assert self.cluster is not None
@@ -99,7 +108,9 @@ class Invariants:
     def acknowledged(self, member: Member, partition: TopicPartition, offset: int) -> None:
         """A commit has succeeded in the eyes of its maker."""
         if self.committed.get(partition, -1) < offset:
-            self.fail(f"{member.name} was told that {partition} at {offset} is committed: it is not on the disk")
+            self.fail(
+                f"{member.name} was told that {partition} at {offset} is committed: it is not on the disk"
+            )
 
     def commit_accepted(self, request: OffsetCommitRequest, member: Member) -> None:
         """The coordinator is about to write a commit down."""
@@ -129,6 +140,7 @@ class Invariants:
         if response.generation_id < self.generation:
             self.fail(f"generation {response.generation_id} begins after {self.generation} was stored")
         self._begun = max(self._begun, response.generation_id)
+        self._participants.add((response.generation_id, response.member_id))
 
     def coordinator_gone(self) -> None:
         """A generation that was begun and not stored is forgotten."""
@@ -157,7 +169,10 @@ class Invariants:
         self.world.note(f"generation {group.generation} of {len(group.members)} is stored")
         if self.check_assignments:
             members = {
-                member.member_id: (decode_subscription(member.subscription), decode_assignment(member.assignment))
+                member.member_id: (
+                    decode_subscription(member.subscription),
+                    decode_assignment(member.assignment),
+                )
                 for member in group.members
             }
             self._check_assignments(members)

@@ -99,7 +99,13 @@ class Member:
     """One process. A restart is another ``Member`` with the same instance id."""
 
     def __init__(
-        self, world: World, network: Network, cluster: Cluster, invariants: Invariants, habits: Habits, number: int
+        self,
+        world: World,
+        network: Network,
+        cluster: Cluster,
+        invariants: Invariants,
+        habits: Habits,
+        number: int,
     ) -> None:
         self.world, self.network, self.cluster, self.invariants = world, network, cluster, invariants
         self.habits = habits
@@ -421,17 +427,21 @@ class Member:
             start = self._positions.get(partition)
             if start is None:
                 continue
-            end = min(self.cluster.end_offset(partition), start + self.world.rng.randint(5, 60))
+            end = self.cluster.end_offset(partition)
+            if not self.cluster.has_ended:
+                end = min(end, start + self.world.rng.randint(5, 60))
             if end > start:
                 self.invariants.delivered(self, partition, start, end)
                 self._positions[partition] = batch[partition] = end
         return batch
 
     def _work(self, batch: dict[TopicPartition, int]) -> User:
-        stall_ms, self.stall_ms = self.stall_ms, 0
+        stall_ms = self.stall_ms
         if stall_ms:
             self.world.note(f"{self.name} stalls for {stall_ms} ms")
-        yield from self._sleep(stall_ms + self.world.rng.randint(self.habits.work_ms // 3, self.habits.work_ms))
+        yield from self._sleep(
+            stall_ms + self.world.rng.randint(self.habits.work_ms // 3, self.habits.work_ms)
+        )
         for partition, end in batch.items():
             self.invariants.processed(partition, end)
             # Lost, and perhaps assigned again, in the meantime: what was read before does not count.

@@ -57,7 +57,9 @@ class Slot:
 
     __slots__ = ("connection", "correlation", "request_type", "response", "version")
 
-    def __init__(self, connection: Connection, correlation: int, request_type: type[Request], version: int) -> None:
+    def __init__(
+        self, connection: Connection, correlation: int, request_type: type[Request], version: int
+    ) -> None:
         self.connection = connection
         self.correlation = correlation
         self.request_type = request_type
@@ -180,6 +182,8 @@ class Connection:
     def flush(self) -> None:
         """Send the replies that are ready, in the order of their requests."""
         slots = self._slots
+        if self._cut_ms is not None and self.world.now_ms > self._cut_ms:
+            self._waiting.clear()  # a broker does not read on from a connection that is gone
         while slots and slots[0].response is not None:
             slot = slots.popleft()
             self._reply(slot)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.states import GroupState
 from millstream.errors import FencedInstanceIdError
 from millstream.model import TopicPartition
 from tests.sim.cluster import Cluster
@@ -143,13 +144,15 @@ class Scenario:
         if self.restarting:
             return "a process is still to start"
         for member in living:
-            if member.wants_to_close:
-                return f"{member.name} is still to close"
+            if member.wants_to_close or member.stall_ms:
+                return f"{member.name} is still to close or to stall"
             if not member.is_settled:
                 return f"{member.name}: {member.membership.waiting().words(self.world.now_ms)}"
         group = self.cluster.group()
         if group is None or set(group.members) != {m.membership.metadata.member_id for m in living}:
             return "the coordinator does not have exactly the living members"
+        if group.state is not GroupState.STABLE:
+            return f"the group is in {group.state.value}"
         holders: dict[TopicPartition, list[str]] = {}
         for member in living:
             for partition in member.held:

@@ -199,7 +199,9 @@ def test_everything_is_there_after_a_restart(broker: EmbeddedBroker, topic: str)
         end()
         broker.start()
         for name, read in READERS.items():
-            assert read(broker.bootstrap_servers, topic, len(SAMPLES)) == SAMPLES, f"{name} after {end.__name__}"
+            assert read(broker.bootstrap_servers, topic, len(SAMPLES)) == SAMPLES, (
+                f"{name} after {end.__name__}"
+            )
     produce_kafka_python(broker.bootstrap_servers, topic, "none", SAMPLES)
     assert read_aiokafka(broker.bootstrap_servers, topic, 2 * len(SAMPLES)) == SAMPLES * 2
 
@@ -274,9 +276,7 @@ def test_topics_by_admin(broker: EmbeddedBroker) -> None:
 def test_kcat(broker: EmbeddedBroker, topic: str, codec: str) -> None:
     lines = "".join(f"key{n}:value {n}\n" for n in range(1000))
     base = ["kcat", "-q", "-b", broker.bootstrap_servers, "-t", topic]
-    subprocess.run(
-        [*base, "-P", "-K:", "-z", codec], input=lines, text=True, check=True, timeout=SECONDS
-    )
+    subprocess.run([*base, "-P", "-K:", "-z", codec], input=lines, text=True, check=True, timeout=SECONDS)
     read = subprocess.run(
         [*base, "-C", "-e", "-o", "beginning", "-K:"],
         capture_output=True,

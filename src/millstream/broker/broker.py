@@ -86,7 +86,7 @@ class Broker:
         log.info("listening on %s, data in %s", self.address, self.data_directory)
 
     def _open_directory(self) -> LogDirectory:
-        """Open the data directory, and tell what a crash has done to it. A log that cannot be read stops us."""
+        """Open the data directory and tell what a crash did to it. A log that cannot be opened stops us."""
         new_ids = (encode_uuid(uuid.uuid4()), encode_uuid(uuid.uuid4()))
         directory = LogDirectory.open(
             self.data_directory,
@@ -100,9 +100,8 @@ class Broker:
             raise KafkaStorageError(f"the log of {partition} cannot be opened: {error}")
         for partition, report in directory.recovered.items():
             if report.missing_offsets:
-                log.error(
-                    "%s: %d durable offsets are gone: %s", partition, report.missing_offsets, report.reason
-                )
+                lost = report.missing_offsets
+                log.error("%s: the disk lost %d durable offsets: %s", partition, lost, report.reason)
             elif report.reason:
                 log.warning("%s: cut %d bytes after a crash: %s", partition, report.cut_bytes, report.reason)
         return directory

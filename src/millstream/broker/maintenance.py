@@ -108,7 +108,6 @@ class Maintenance:
             log.error("%s: retention failed, and will be tried again: %s", partition, error)
             return
         if done.deleted_segments:
-            log.info(
-                "%s: deleted %d segments, %d bytes", partition, done.deleted_segments, done.deleted_bytes
-            )
+            count, size = done.deleted_segments, done.deleted_bytes
+            log.info("%s: deleted %d segments of %d bytes", partition, count, size)
         self.remove(done.trash)

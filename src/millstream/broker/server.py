@@ -117,7 +117,7 @@ class Peer:
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self.server = server
-        self.remote_host = sock.getpeername()[0]
+        self.remote_host: str = sock.getpeername()[0]
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self._waiting: deque[RequestContext] = deque()
         self.connection = FrameConnection(

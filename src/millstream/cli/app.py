@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 import millstream
-from millstream.cli import broker, consume, produce
+from millstream.cli import broker, consume, groups, produce, topics
+from millstream.cli.demo import command as demo
 from millstream.cli.options import ALIASES
 from millstream.cli.outcome import DONE, Session, exit_code_of, say_error
 
@@ -65,10 +66,40 @@ def _add(parent: typer.Typer, name: str, function: Callable[..., Any]) -> None:
     parent.command(name, help=help_of(function))(function)
 
 
+def _add_group(name: str, function: Callable[[], None], commands: Mapping[str, Callable[..., Any]]) -> None:
+    inner = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help=help_of(function))
+    for each, command in commands.items():
+        _add(inner, each, command)
+    app.add_typer(inner, name=name)
+
+
 app.callback(help=help_of(_millstream))(_millstream)
 _add(app, "broker", broker.broker)
+_add_group(
+    "topic",
+    topics.topic,
+    {
+        "create": topics.create,
+        "list": topics.list_topics,
+        "describe": topics.describe,
+        "add-partitions": topics.add_partitions,
+        "delete": topics.delete,
+        "config": topics.config,
+    },
+)
 _add(app, "produce", produce.produce)
 _add(app, "consume", consume.consume)
+_add_group(
+    "group",
+    groups.group,
+    {
+        "list": groups.list_groups,
+        "describe": groups.describe,
+        "reset": groups.reset,
+        "delete": groups.delete,
+    },
+)
+_add(app, "demo", demo.demo)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -84,6 +115,11 @@ def _invoke(arguments: Sequence[str], session: Session) -> int:
         )
     except typer.TyperException as error:
         return _report_misuse(error, session)
+    except SystemExit as error:
+        # So typer and rich end when the reader has closed the pipe.
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     return result if isinstance(result, int) else DONE
 
 

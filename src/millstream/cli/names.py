@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from millstream.cli.outcome import CommandError
+from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin
 
 
-def no_such_topic(name: str, known: Iterable[str]) -> CommandError:
-    """Make the error for a topic that does not exist."""
-    hint = (
-        _nearest(name, known)
-        or f"create it with 'millstream topic create {name}', or see 'millstream topic list'"
-    )
-    return CommandError(f"there is no topic {name!r}: {hint}")
+@contextmanager
+def hints_for_topics(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
+    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError:
+        require_topics(wanted, admin.list_topics(internal=True))
+        raise
 
 
-def no_such_group(name: str, known: Iterable[str]) -> CommandError:
-    """Make the error for a group that does not exist."""
-    hint = _nearest(name, known) or "see 'millstream group list'"
-    return CommandError(f"there is no group {name!r}: {hint}")
+@contextmanager
+def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
+    """Turn a broker's "no such group" into one that names the nearest group."""
+    try:
+        yield
+    except GroupIdNotFoundError as error:
+        known = [group.group_id for group in admin.list_groups()]
+        for name in wanted:
+            if name not in known:
+                hint = _nearest(name, known) or "see 'millstream group list'"
+                raise CommandError(f"there is no group {name!r}: {hint}") from error
+        raise
 
 
 def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:
@@ -28,7 +43,8 @@ def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:
     there = set(known)
     for name in wanted:
         if name not in there:
-            raise no_such_topic(name, there)
+            hint = _nearest(name, there) or f"create it with 'millstream topic create {name}'"
+            raise CommandError(f"there is no topic {name!r}: {hint}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -19,11 +19,22 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> None:
     """Print rows under their columns. A column of numbers is aligned to the right; None prints as a dash."""
     texts = [[_cell(cell) for cell in row] for row in rows]
-    numeric = [all(isinstance(row[place], int | None) for row in rows) for place in range(len(columns))]
+    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(columns))]
     if sys.stdout.isatty():
         _print_rich(columns, texts, numeric, title)
     else:
         _print_plain(columns, texts, numeric)
+
+
+def print_lines(columns: Sequence[str], rows: Sequence[Row], *, none: str) -> None:
+    """Print a list: a table on a terminal, and only the first column in a pipe; ``none`` when it is empty."""
+    if not rows:
+        say(none)
+    elif sys.stdout.isatty():
+        print_table(columns, rows)
+    else:
+        for row in rows:
+            print(_cell(row[0]))
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -63,6 +74,12 @@ def time_text(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):  # beyond the year 9999: producers may send anything
         return f"@{timestamp_ms}"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_numeric(cells: Sequence[object]) -> bool:
+    return any(isinstance(cell, int) for cell in cells) and all(
+        isinstance(cell, int | None) for cell in cells
+    )
 
 
 def _cell(cell: object) -> str:

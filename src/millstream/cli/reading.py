@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from millstream import Consumer, RebalanceListener
 from millstream.cli.connect import settings
 from millstream.cli.formats import Renderer
 from millstream.cli.names import require_topics
 from millstream.cli.outcome import DONE, CommandError
 from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
-from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import WakeupError
 from millstream.model import TopicPartition
 

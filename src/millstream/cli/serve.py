@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +15,10 @@ from millstream.broker.settings import BrokerSettings
 from millstream.cli.broker_arguments import BrokerOrder
 from millstream.cli.outcome import CommandError, UsageError
 from millstream.cli.properties import read_properties
+from millstream.errors import ConfigError
 from millstream.settings import Address, parse_address
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
-
-_WHY_NOT: Final[Mapping[int, str]] = {
-    errno.EADDRINUSE: "something listens on {address} already: stop that, or choose another with --listen",
-    errno.EACCES: "this user may not listen on {address}: choose a port above 1023 with --listen",
-    errno.EADDRNOTAVAIL: "{address} is not an address of this machine: choose another with --listen",
-}
 
 
 def serve(order: BrokerOrder) -> int:
@@ -48,11 +41,12 @@ def serve(order: BrokerOrder) -> int:
 def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
     try:
         broker.start(address.host, address.port, allow_remote=allow_remote)
-    except OSError as error:
-        why_not = _WHY_NOT.get(error.errno or 0)
-        if why_not is None:
-            raise
-        raise CommandError(why_not.format(address=address)) from error
+    except ConfigError as error:
+        if isinstance(
+            error.__cause__, OSError
+        ):  # such as an address in use: nothing is wrong with what was typed
+            raise CommandError(str(error)) from error
+        raise
 
 
 def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:

@@ -143,16 +143,22 @@ class Metadata:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._reactor.now_ms() >= self._allowed_at_ms or self._is_news():
+        if self._reactor.now_ms() >= self._allowed_at_ms or self._is_urgent():
             self._ask()
         else:
             self._timer = self._reactor.call_at(self._allowed_at_ms, self._plan)
 
-    def _is_news(self) -> bool:
-        """Whether a topic is asked for the first time: that need not wait, unless brokers do not answer."""
+    def _is_urgent(self) -> bool:
+        """Whether somebody waits for the answer, or asks for a topic for the first time.
+
+        That need not keep its distance from the last request, unless brokers do not answer.
+        """
         if self.last_error is not None:
             return False
-        return any(ask.topics is not None and not ask.topics <= self._ever_asked for ask in self._asks)
+        return any(
+            ask.done is not None or (ask.topics is not None and not ask.topics <= self._ever_asked)
+            for ask in self._asks
+        )
 
     def _ask(self) -> None:
         self._asked, self._asks = self._asks, []

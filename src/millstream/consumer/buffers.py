@@ -195,13 +195,14 @@ class Cursor:
 class Chunk:
     """The data of one partition from one response, as far as it has not been handed out."""
 
-    __slots__ = ("cursor", "end_offset", "frame", "generation", "partition")
+    __slots__ = ("cursor", "end_offset", "frame", "generation", "partition", "start_offset")
 
     def __init__(self, cursor: Cursor, view: memoryview, generation: int, frame: Frame) -> None:
         self.cursor = cursor
         self.partition = cursor.partition
         self.generation = generation
         self.frame = frame
+        self.start_offset = cursor.position.offset
         self.end_offset = _end_offset(view)
         """Where the data ends, by its headers; None when they make no sense."""
 

@@ -221,7 +221,7 @@ class Fetcher:
     def _accept(self, run: Run, now_ms: int) -> bool:
         chunk = run.chunk
         state = self.positions.current(chunk.partition, chunk.generation)
-        if state is None or state.position is None or state.position.offset != chunk.cursor.position.offset:
+        if state is None or state.position is None or state.position.offset != run.offset:
             self._fetches.buffer.drop(chunk)
             return False
         chunk.cursor = run.cursor
@@ -229,6 +229,9 @@ class Fetcher:
         if run.cursor.at_end:
             self._fetches.buffer.drop(chunk)
             self.positions.rotate(chunk.partition)
+            if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind
+                useless = UnknownServerError(f"{chunk.partition}: only data before the offset came")
+                self._reading.retry_later(state, useless, now_ms)
         return True
 
     def _give_way(self, handout: Handout, now_ms: int) -> None:

@@ -68,6 +68,7 @@ class Fetches:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._settings = reading.settings
+        self._max_bytes = max(1, reading.settings.queued_max_bytes)
         self.buffer = Buffer(reading.positions)
         self._answers = FetchAnswers(reading, self.buffer)
         self._nodes: dict[int, FetchNode] = {}
@@ -79,11 +80,11 @@ class Fetches:
         """Ask each node that is free for what its partitions need; ``due`` have a good position."""
         self.buffer.drop_stale()
         wanted = self._wanted([state for state in due if not state.paused], now_ms)
-        share = max(1, self._settings.queued_max_bytes // max(1, len(self._sources())))
+        share = max(1, self._max_bytes // max(1, len(self._sources())))
         sends = []
         for node_id, fetches in wanted.items():
             room = self._room(node_id, share)
-            if room > 0:
+            if room is not None:
                 sends.append(self._send(self._nodes[node_id], fetches, room, now_ms))
         return sends
 
@@ -130,17 +131,17 @@ class Fetches:
         self._reading.want_metadata([state.partition.topic])
         return state.leader.node_id
 
-    def _room(self, node_id: int, share: int) -> int:
-        """How many bytes a node may send now; 0 when it has to wait for its earlier data to be handed out."""
+    def _room(self, node_id: int, share: int) -> int | None:
+        """How many bytes a node may send now; None: it has to wait for earlier data to be handed out."""
         enough = max(1, share // 2)  # rather wait than ask for crumbs
         if self._room_left(node_id, share) < enough and not self._is_node_ready(node_id):
             self.buffer.drop_paused()
         room = self._room_left(node_id, share)
-        return min(room, self._settings.fetch_max_bytes) if room >= enough else 0
+        return min(room, self._settings.fetch_max_bytes) if room >= enough else None
 
     def _room_left(self, node_id: int, share: int) -> int:
         reserved = sum(node.request.reserved_bytes for node in self._in_flight.values() if node.request)
-        total = self._settings.queued_max_bytes - self.buffer.held_bytes - reserved
+        total = self._max_bytes - self.buffer.held_bytes - reserved
         return min(share - self.buffer.held_from(node_id), total)
 
     def _sources(self) -> set[int]:

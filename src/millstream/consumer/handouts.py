@@ -36,9 +36,10 @@ RAW = Deserializers()
 
 @dataclass(slots=True)
 class Run:
-    """What was drawn from one chunk, which is to stand at ``cursor`` afterwards."""
+    """What was drawn from one chunk, from an offset on; the chunk is to stand at ``cursor`` afterwards."""
 
     chunk: Chunk
+    offset: int
     cursor: Cursor
     columns: list[Columns] = field(default_factory=list)
 
@@ -58,7 +59,7 @@ def draw(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers
     for chunk in chunks:
         if left <= 0:
             break
-        run = Run(chunk, chunk.cursor.copy())
+        run = Run(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
         handout.runs.append(run)
         try:
             left -= _draw_run(run, left, deserializers)

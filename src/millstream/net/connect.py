@@ -14,6 +14,10 @@ from millstream.net.reactor import WRITABLE, Reactor, Timer
 
 Address = tuple[socket.AddressFamily, Any]
 
+_EAGER_BYTES = 64 << 20
+"""Memory to take at once on a peer's word: more than a fetch brings, less than what some other protocol's
+first bytes mean as a size (an HTTP server's answer claims 1.2 GB)."""
+
 
 class PendingConnection:
     """A connection on its way. Becomes a FrameConnection, or reports ``closed`` with the last error."""
@@ -115,7 +119,7 @@ class PendingConnection:
             sock,
             self._handler,
             max_frame_bytes=self._max_frame_bytes,
-            eager_bytes=self._max_frame_bytes,
+            eager_bytes=min(self._max_frame_bytes, _EAGER_BYTES),
         )
         self._handler.connected()
 

@@ -59,7 +59,7 @@ class FrameConnection:
         handler: FrameHandler,
         *,
         max_frame_bytes: int,
-        eager_bytes: int = 1 << 20,
+        eager_bytes: int = 1 << 16,
         account: MemoryAccount | None = None,
         on_drained: Callable[[], None] | None = None,
     ) -> None:

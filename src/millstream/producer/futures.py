@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import BrokerError, InvalidRecordError, MillstreamError, MillstreamTimeoutError
 from millstream.model import RecordMetadata
@@ -237,26 +237,29 @@ class RecordFuture(Future[RecordMetadata]):
 
     # -- what concurrent.futures.wait and as_completed look at
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return self._delivery.board.condition
+    if not TYPE_CHECKING:  # there they are the attributes of the base class, as the library's stubs want them
 
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        return "FINISHED" if self.done() else "PENDING"
+        @property
+        def _condition(self) -> threading.Condition:
+            return self._delivery.board.condition
 
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        try:
-            return self._watchers
-        except AttributeError:
-            self._watchers: list[Any] = []
-            self.located().watch(self)
-            return self._watchers
+        @property
+        def _state(self) -> str:
+            return "FINISHED" if self.done() else "PENDING"
+
+        @property
+        def _waiters(self) -> list[Any]:
+            try:
+                return self._watchers
+            except AttributeError:
+                self._watchers: list[Any] = []
+                self.located().watch(self)
+                return self._watchers
 
     def tell_watchers(self) -> None:
+        """Under the lock, when the outcome is there: tell the calls of ``concurrent.futures`` that wait."""
         failed = self._delivery.error_at(self._index) is not None
-        for watcher in self._watchers:
+        for watcher in self._waiters:
             (watcher.add_exception if failed else watcher.add_result)(self)
 
 

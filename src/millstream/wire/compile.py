@@ -78,14 +78,14 @@ def _check_version(message: type[Message], version: int) -> None:
 def constructor(struct_type: type[Struct]) -> Callable[..., None]:
     """``__init__`` with one keyword per field. A list default is made anew for each instance."""
     source = Source(f"{struct_type.__name__}.__init__")
-    parameters = ["self", "*"]
+    parameters = []
     for field in struct_type.__fields__:
         default, value = field.default, field.name
         if isinstance(default, list):
             default, value = ..., f"[] if {field.name} is ... else {field.name}"
         parameters.append(field.name if field.required else f"{field.name}={source.constant(default)}")
         source.line(f"self.{field.name} = {value}")
-    source.head = f"def __init__({', '.join(parameters[: None if len(parameters) > 2 else 1])}):"
+    source.head = f"def __init__({', '.join(['self', *(['*', *parameters] if parameters else [])])}):"
     function: Callable[..., None] = source.compile()
     function.__qualname__ = source.title
     return function
@@ -131,16 +131,19 @@ class Source:
 
     def constant(self, value: Any) -> str:
         """An expression for the value: a literal where there is one, a global name otherwise."""
-        if value is None or value is ... or isinstance(value, bool | int | float | str | bytes):
-            return repr(value) if value is not ... else "..."
+        if value is ...:
+            return "..."
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            return repr(value)
         name = f"constant_{len(self.constants)}"
         self.constants[name] = value
         return name
 
     def named(self, struct_type: type[Struct]) -> str:
         """The name under which the function knows a class."""
-        self.constants[struct_type.__name__] = struct_type
-        return struct_type.__name__
+        name = struct_type.__name__
+        assert self.constants.setdefault(name, struct_type) is struct_type, f"two structs are named {name}"
+        return name
 
     def packer(self, layout: str, method: str) -> str:
         """The name of ``pack`` or ``unpack_from`` for a layout."""

@@ -207,6 +207,11 @@ def test_a_record_larger_than_every_limit_is_delivered() -> None:
     assert [len(record.value) for record in found] == [50, 10_000, 1]
 
 
+def test_a_limit_of_zero_still_brings_a_batch_at_a_time() -> None:
+    settings = FetchSettings(fetch_max_bytes=0, max_partition_fetch_bytes=0, queued_max_bytes=0)
+    assert len(world_of({T0: log_of(3)}, settings).read(10)) == 3
+
+
 def test_partitions_take_turns() -> None:
     logs = {TopicPartition("t", index): log_of(30) for index in range(4)}
     world = world_of(logs, FetchSettings(fetch_max_bytes=800, max_partition_fetch_bytes=400))

@@ -184,7 +184,10 @@ def test_a_slow_reader_holds_its_own_data_only(pair: Pair) -> None:
 
 
 def test_paused_reading_resumes_where_it_stopped(pair: Pair) -> None:
+    paused = threading.Event()
     pair.call(pair.connection.pause_reading)
+    pair.call(paused.set)
+    assert paused.wait(DEADLINE_SECONDS)
     pair.peer.sendall(framed(b"later"))
     pair.call(lambda: pair.handler.frames.append(b"marker"))
     pair.wait(lambda: pair.handler.frames == [b"marker"])

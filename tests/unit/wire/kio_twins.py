@@ -21,8 +21,8 @@ from kio.index import load_entity_schema, load_request_schema, load_response_sch
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from millstream.wire.schema import Data, Field, Message, Request, Struct
 
+from millstream.wire.schema import Data, Field, Message, Request, Struct
 from tests.unit.wire.message_values import integers
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -30,7 +30,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def kio_type(message: type[Message], version: int) -> Any:
-    """kio's class for one version; raises where kio has none, and the message needs another proof."""
+    """The class for one version; raises where kio has none, and the message needs another proof."""
     if issubclass(message, Data):
         name = "".join("_" + c.lower() if c.isupper() else c for c in message.__name__).strip("_")
         return load_entity_schema(name, version, EntityType.data)
@@ -39,7 +39,7 @@ def kio_type(message: type[Message], version: int) -> Any:
 
 
 def kio_read(twin: Any, data: bytes) -> tuple[Any, int]:
-    """kio's instance, and how many bytes it took."""
+    """The instance, and how many bytes it took."""
     return entity_reader(twin)(data, 0)
 
 
@@ -63,7 +63,7 @@ def assert_same(ours: Struct, theirs: Any, version: int) -> None:
 
 
 def same_name(name: str) -> str:
-    """kio leaves the unit out of names, as its types have one."""
+    """A name without its unit, which kio leaves out as its types have one."""
     return name.removesuffix("_ms")
 
 
@@ -119,7 +119,7 @@ def _type_values(hint: Any, kafka_type: str, name: str) -> st.SearchStrategy[Any
         return st.none() | _type_values(inner, kafka_type, name)
     if typing.get_origin(hint) is tuple:
         return st.lists(_type_values(typing.get_args(hint)[0], kafka_type, name), max_size=2).map(tuple)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return kio_instances(hint)
     if kafka_type.startswith("int"):
         return integers(int(kafka_type.removeprefix("int")), "")

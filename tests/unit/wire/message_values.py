@@ -1,4 +1,4 @@
-"""Values for messages: hypothesis strategies over our declarations, and what one version can carry of them."""
+"""Values for messages: strategies made from our declarations, and what one version carries of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pkgutil
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+
 from millstream.wire import apis, messages
 from millstream.wire.schema import Data, Field, Message, Request, Response, Struct
 
@@ -36,7 +37,7 @@ def versions_of(message: type[Message]) -> range:
 
 
 def filled(struct_type: type[S], version: int) -> S:
-    """One instance in which every field that the version carries holds something, and differs from its default."""
+    """An instance in which every field that the version carries holds something other than its default."""
     values = {field.name: _filled_value(field, version) for field in struct_type.__fields__}
     return carried(struct_type(**values), version)
 

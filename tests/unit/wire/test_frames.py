@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
+
 from millstream.errors import CorruptMessage, MillstreamError
 from millstream.wire import apis
 from millstream.wire.frames import (
@@ -28,7 +29,6 @@ from millstream.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.schema import Request, Response
 from millstream.wire.slices import FileSlice
-
 from tests.unit.wire.kio_twins import kio_type
 from tests.unit.wire.message_values import filled, versions_of
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -15,7 +16,6 @@ from millstream.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLo
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.messages.sasl import SaslAuthenticateRequest
 from millstream.wire.schema import Message
-
 from tests.unit.wire.kio_twins import assert_same, kio_instances, kio_read, kio_type, kio_write
 from tests.unit.wire.message_values import api_messages, carried, instances, versions_of
 
@@ -25,7 +25,7 @@ PROVEN: list[type[Message]] = [
     ConsumerProtocolAssignment,
 ]
 few = settings(
-    max_examples=10,
+    max_examples=8,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

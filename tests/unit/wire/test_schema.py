@@ -1,4 +1,4 @@
-"""Declarations and what is compiled from them: defaults, nulls, tags, versions, and errors that name a field."""
+"""Declarations and what is compiled from them: defaults, nulls, tags, versions, errors that name a field."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
+
 from millstream.errors import MisuseError, UnsupportedVersionError
 from millstream.wire import decoders, encoders
 from millstream.wire.compile import minimum_size
@@ -43,7 +43,6 @@ from millstream.wire.schema import (
     uint16,
     uuid,
 )
-
 from tests.unit.wire.message_values import carried, instances
 
 

@@ -90,7 +90,7 @@ class PartitionLog(LogStore):
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be opened: {error}") from error
         log = cls(path, config, pool, loaded)
-        log._begin_epoch_at_open(clean, epoch_floor)
+        log._begin_epoch_at_open(is_new=loaded is None, clean=clean, epoch_floor=epoch_floor)
         return log
 
     def __repr__(self) -> str:
@@ -280,6 +280,7 @@ class PartitionLog(LogStore):
         if target > self.start_offset:
             path = os.path.join(self.directory, START_OFFSET_FILE)
             try:
+                self._unsynced.sync_directories()  # that of the log may be new
                 checkpoints.write(self._files, path, target)
             except OSError as error:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error

@@ -81,8 +81,7 @@ class _Loader:
         self.pool = pool
         self.files = pool.files
         self.interval = index_interval_bytes
-        self.highest_epoch = epoch_floor
-        self.sound = True  # whether all is as a clean stop leaves it
+        self.epoch_floor = epoch_floor
         self.sizes = dict(self.files.scan(directory))
         self.removed = False
         self.gaps_below, self.clean_below = 0, 0
@@ -122,7 +121,7 @@ class _Loader:
         """The segments from their names; those that end before ``start_offset`` are removed."""
         bases = self.offsets_named(LOG_SUFFIX)
         found = []
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
+        for base, following in zip(bases, [*bases[1:], None], strict=False):
             size = self.sizes[f"{base:020d}{LOG_SUFFIX}"]
             segment = Segment(self.pool, self.directory, base, base if following is None else following, size)
             if following is not None and following <= start_offset:
@@ -135,21 +134,11 @@ class _Loader:
         for suffix in SEGMENT_SUFFIXES:
             self.remove(os.path.basename(segment.path(suffix)))
 
-    def epochs(self, segments: list[Segment]) -> LeaderEpochs:
-        """The epochs from their file, or from the batches before the last segment if the file is damaged."""
-        epochs = None
-        if EPOCHS_FILE in self.sizes:
-            epochs = LeaderEpochs.from_bytes(self.files.read(self.path(EPOCHS_FILE)))
-        if epochs is not None:
-            self.highest_epoch = max(epochs.latest, self.highest_epoch)
-            return epochs
-        self.sound = not segments
-        self.highest_epoch = INT32_MAX
-        epochs = LeaderEpochs()
-        for header in headers_from(segments[:-1], 0):
-            if header.partition_leader_epoch > epochs.latest:
-                epochs.begin(header.partition_leader_epoch, header.base_offset)
-        return epochs
+    def epochs(self) -> LeaderEpochs | None:
+        """The epochs from their file; None when there is no sound one."""
+        if EPOCHS_FILE not in self.sizes:
+            return None
+        return LeaderEpochs.from_bytes(self.files.read(self.path(EPOCHS_FILE)))
 
 
 def load(
@@ -168,10 +157,10 @@ def load(
     start_offset = loader.start_offset()
     segments = loader.segments(start_offset)
     snapshots = SnapshotFiles(pool.files, directory, loader.offsets_named(SNAPSHOT_SUFFIX))
-    epochs = loader.epochs(segments)
-    loaded = _trust(segments, snapshots, epochs) if clean and loader.sound else None
+    epochs = loader.epochs() or (None if segments else LeaderEpochs())
+    loaded = _trust(segments, snapshots, epochs) if clean and epochs is not None else None
     if loaded is None:
-        loaded = _Scan(loader, segments, snapshots, epochs).run(recovery_point, start_offset, now_ms)
+        loaded = _Scan(loader, segments, snapshots, epochs, recovery_point).run(start_offset, now_ms)
     loaded.clean_below = loader.clean_below
     loaded.start_offset = max(start_offset, loaded.segments[0].base_offset if loaded.segments else 0)
     loaded.end_offset = max(loaded.end_offset, start_offset)
@@ -208,44 +197,49 @@ class _Scan:
         loader: _Loader,
         segments: list[Segment],
         snapshots: SnapshotFiles,
-        epochs: LeaderEpochs,
+        epochs: LeaderEpochs | None,
+        recovery_point: int,
     ) -> None:
         self._loader = loader
         self._segments = segments
         self._snapshots = snapshots
-        self._epochs = epochs
+        self._recovery_point = recovery_point
+        self._first = self._first_to_scan()
+        self._epochs = epochs or _epochs_in(segments[: self._first])
+        # An epoch that is not in its file yet came from the floor. Without a file there is nothing to go by.
+        self._highest_epoch = INT32_MAX if epochs is None else max(epochs.latest, loader.epoch_floor)
         self._cut_bytes = 0
         self._dropped = 0
         self._reason = ""
 
-    def run(self, recovery_point: int, start_offset: int, now_ms: int) -> LoadedLog:
-        first = self._first_to_scan(recovery_point)
-        sound = self._sound_segments(first, recovery_point)
+    def run(self, start_offset: int, now_ms: int) -> LoadedLog:
+        sound = self._sound_segments()
         end_offset = sound[-1].next_offset if sound else 0
+        known_up_to = end_offset
         if end_offset < start_offset:  # records were deleted up to where the log no longer reaches
             for segment in sound:
                 self._loader.drop(segment)
-            sound, end_offset = [], start_offset
-        if self._snapshots.drop_after(end_offset):
+            sound, end_offset, known_up_to = [], start_offset, -1
+        if self._snapshots.drop_after(known_up_to):
             self._loader.removed = True
         producers = replay_producers(sound, self._snapshots, end_offset, now_ms)
-        unsynced = [path for segment in sound[first:] for path in self._save(segment, sound[-1])]
-        missing = max(0, recovery_point - end_offset)
+        unsynced = [path for segment in sound[self._first :] for path in self._save(segment, sound[-1])]
+        missing = max(0, self._recovery_point - end_offset)
         report = RecoveryReport(True, self._cut_bytes, self._dropped, missing, self._reason)
-        durable = min(max(recovery_point, start_offset), end_offset)
+        durable = min(max(self._recovery_point, start_offset), end_offset)
         return LoadedLog(
             sound, 0, end_offset, durable, self._epochs, producers, self._snapshots, report, unsynced
         )
 
-    def _first_to_scan(self, recovery_point: int) -> int:
+    def _first_to_scan(self) -> int:
         """The segment that holds the recovery point; at least the last, whose end is not known otherwise."""
         ends = [segment.next_offset for segment in self._segments[:-1]]
-        return next((index for index, end in enumerate(ends) if end > recovery_point), len(ends))
+        return next((index for index, end in enumerate(ends) if end > self._recovery_point), len(ends))
 
-    def _sound_segments(self, first: int, recovery_point: int) -> list[Segment]:
-        for index, segment in enumerate(self._segments[first:], first):
+    def _sound_segments(self) -> list[Segment]:
+        for index, segment in enumerate(self._segments[self._first :], self._first):
             expected_end = segment.next_offset
-            self._scan(segment, recovery_point)
+            self._scan(segment)
             is_last = index == len(self._segments) - 1
             if not is_last and (self._reason or segment.next_offset != expected_end):
                 self._reason = self._reason or f"{segment} does not reach offset {expected_end}"
@@ -256,13 +250,13 @@ class _Scan:
                 return self._segments[: index + 1]
         return self._segments
 
-    def _scan(self, segment: Segment, recovery_point: int) -> None:
+    def _scan(self, segment: Segment) -> None:
         """Take the sound batches of a segment into its books, and cut the rest off."""
         size, segment.size, segment.next_offset = segment.size, 0, segment.base_offset
         segment.reset_index()
         try:
             for position, header in walk(segment.file, 0, size, _SCAN_CHUNK):
-                self._check(segment, header, position, recovery_point)
+                self._check(segment, header, position)
                 batch = Placed(header.size, header.last_offset, header.max_timestamp)
                 segment.note(batch, position, self._loader.interval)
         except CorruptBatch as error:
@@ -270,19 +264,19 @@ class _Scan:
             self._cut_bytes += size - segment.size
             segment.file.truncate(segment.size)
 
-    def _check(self, segment: Segment, header: BatchHeader, position: int, recovery_point: int) -> None:
+    def _check(self, segment: Segment, header: BatchHeader, position: int) -> None:
         """Check what the checksum does not cover, the offset and the epoch, and then the checksum."""
         expected, base_offset = segment.next_offset, header.base_offset
         if base_offset < expected or (base_offset > expected >= self._loader.gaps_below):
             raise CorruptBatch(f"byte {position} has offset {base_offset} instead of {expected}")
         self._check_epoch(header)
-        if header.last_offset >= recovery_point:
+        if header.last_offset >= self._recovery_point:
             check_crc_in_file(segment.file, header, position)
 
     def _check_epoch(self, header: BatchHeader) -> None:
         epoch, known = header.partition_leader_epoch, self._epochs
         if epoch > known.latest:
-            if epoch > self._loader.highest_epoch:
+            if epoch > self._highest_epoch:
                 raise CorruptBatch(
                     f"the batch at offset {header.base_offset} has epoch {epoch}, not begun yet"
                 )
@@ -294,6 +288,15 @@ class _Scan:
         """The files of a segment that may not be on the disk; a closed one gets its indexes anew."""
         written = [] if segment is last else [file.path for file in segment.save_index()[0]]
         return [segment.path(LOG_SUFFIX), *written]
+
+
+def _epochs_in(segments: list[Segment]) -> LeaderEpochs:
+    """The epochs that the batches tell of."""
+    epochs = LeaderEpochs()
+    for header in headers_from(segments, 0):
+        if header.partition_leader_epoch > epochs.latest:
+            epochs.begin(header.partition_leader_epoch, header.base_offset)
+    return epochs
 
 
 def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
@@ -309,8 +312,13 @@ def replay_producers(
 ) -> ProducerStates:
     """Find out about producers from the newest snapshot, and from the batches that follow it."""
     snapshot = snapshots.newest(end_offset)
-    producers = snapshot.producers if snapshot is not None else ProducerStates()
-    for header in headers_from(segments, snapshot.end_offset if snapshot is not None else 0):
+    first_offset = segments[0].base_offset if segments else end_offset
+    if snapshot is None or snapshot.end_offset < first_offset:
+        # Batches after the snapshot are deleted: better to know nothing of a producer than to be behind it.
+        producers, start = ProducerStates(), first_offset
+    else:
+        producers, start = snapshot.producers, snapshot.end_offset
+    for header in headers_from(segments, start):
         note_producer(producers, header, now_ms)
     return producers
 

@@ -174,7 +174,7 @@ class LogStore:
         if not len(self._segments):
             self._begin_segment()
         self._segments.last.file.fdatasync()
-        self._snapshots.drop_after(self.end_offset)
+        self._snapshots.drop_after(-1 if nothing_left else self.end_offset)
         self._producers = recovery.replay_producers(
             list(self._segments), self._snapshots, self.end_offset, self._last_append_ms
         )
@@ -207,9 +207,9 @@ class LogStore:
         self._epochs.begin(epoch, self.end_offset)
         self._epochs_saved = False
 
-    def _begin_epoch_at_open(self, clean: bool, epoch_floor: int) -> None:
+    def _begin_epoch_at_open(self, *, is_new: bool, clean: bool, epoch_floor: int) -> None:
         """After a crash, readers may have seen records that are gone: what is appended now is told apart."""
-        if not len(self._segments):
+        if is_new:
             if epoch_floor > self.leader_epoch:
                 self._begin_epoch(epoch_floor)
         elif not clean:

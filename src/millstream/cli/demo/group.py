@@ -1,4 +1,4 @@
-"""The members of the demo's group, seen from outside: processes that are started, watched, killed and stopped."""
+"""The members of the demo's group, seen from outside: processes to start, watch, kill and stop."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Group:
         return {name: sorted(member.partitions) for name, member in self.members.items()}
 
     def wait_until_settled(self) -> float:
-        """Wait until each partition has one owner and each member a fair share; returns the seconds it took."""
+        """Wait until each partition has one owner and each member a fair share; returns the seconds."""
         return wait_until(self._is_settled, "each partition had one owner")
 
     def _is_settled(self) -> bool:

@@ -14,11 +14,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millstream import Consumer, RebalanceListener
 from millstream.cli.demo.results import OffsetRange, Results
-from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import CommitFailedError, RetriableCommitFailedError, WakeupError
 from millstream.model import TopicPartition
 
@@ -42,16 +43,19 @@ class CountryCounter(RebalanceListener):
         if not records:
             return 0
         parts = records.by_partition()
-        ranges = {each.partition: OffsetRange(part[0].offset, part[-1].offset + 1) for each, part in parts.items()}
+        ranges = {
+            each.partition: OffsetRange(part[0].offset, part[-1].offset + 1) for each, part in parts.items()
+        }
         if not self._results.add(Counter(record.value for record in records), ranges):
             self.on_assigned(self._consumer, list(parts))  # another member was faster: go where it stands
             return 0
-        try:
-            # For those who watch the group's lag; the database alone decides where to go on.
-            self._consumer.commit()
-        except (CommitFailedError, RetriableCommitFailedError):
-            pass
+        self.commit()
         return len(records)
+
+    def commit(self) -> None:
+        """Tell the group, for those who watch its lag; the database alone decides where to go on."""
+        with suppress(CommitFailedError, RetriableCommitFailedError):
+            self._consumer.commit()
 
 
 def main() -> int:
@@ -62,10 +66,9 @@ def main() -> int:
         _stop_when_told(consumer)
         counter = CountryCounter(consumer, results)
         consumer.subscribe([order["topic"]], listener=counter)
-        try:
+        with suppress(WakeupError):
             _count(counter, order)
-        except WakeupError:
-            pass
+        counter.commit()
     results.close()
     return 0
 

@@ -1,8 +1,8 @@
 """Where the members of the demo put their results: counts and offsets in one SQLite transaction.
 
-A member may be killed at any moment, and another one takes over where the database stands: either both the counts
-and the offsets of a batch are there, or neither. An offset moves only from where the batch began, so that a member
-that lost its partitions without noticing cannot count anything a second time.
+A member may be killed at any moment, and another one takes over where the database stands: either both the
+counts and the offsets of a batch are there, or neither. An offset moves only from where the batch began, so
+that a member that lost its partitions without noticing cannot count anything a second time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Results:
         return results
 
     def add(self, counts: Mapping[str, int], ranges: Mapping[int, OffsetRange]) -> bool:
-        """Add counts that come from these ranges of partitions; False, and no change, if they are in already."""
+        """Add the counts of these ranges of partitions; False, and no change, if they are in already."""
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         for partition, (start, end) in ranges.items():
@@ -55,7 +55,8 @@ class Results:
                 database.execute("ROLLBACK")
                 return False
         database.executemany(
-            "INSERT INTO counts VALUES (?, ?) ON CONFLICT DO UPDATE SET customers = customers + excluded.customers",
+            "INSERT INTO counts VALUES (?, ?) "
+            "ON CONFLICT DO UPDATE SET customers = customers + excluded.customers",
             counts.items(),
         )
         database.execute("COMMIT")

@@ -75,8 +75,9 @@ class _Flow:
             for block in counts.keys() - self.held[member].keys():
                 self.missing[block].add(member)
         # Costs are compared first by racks, then by moves, then by the length of the path: one integer.
+        # A step is more than any path is long, and a change of racks more than all partitions can move.
         self._step = 2 * (len(owned) + len(blocks)) + 4
-        self._across = self._step * (sum(block.size for block in blocks) + 1)
+        self.across = self._step * (sum(block.size for block in blocks) + 1)
 
     def _unassigned(self, blocks: Sequence[Block]) -> dict[int, int]:
         left = {number: block.size for number, block in enumerate(blocks)}
@@ -87,6 +88,7 @@ class _Flow:
         return {block: count for block, count in left.items() if count}
 
     def even_out(self) -> None:
+        """Settle the members as one part, then the parts that it falls into, until each is even."""
         parts = [list(range(self.store + 1))] if self.store else []
         while parts:
             part = parts.pop()
@@ -142,12 +144,12 @@ class _Flow:
         """The label's increase from a member to a block that it hands a partition of on."""
         leaves_owner = self.held[member][block] <= self.owned[member].get(block, 0)
         cost = 1 + (self._step if leaves_owner else 0)
-        return cost - self._across if member in self.far[block] else cost
+        return cost - self.across if member in self.far[block] else cost
 
     def cost_to_take(self, member: int, block: int) -> int:
         """The label's increase from a block to a member that takes a partition of it."""
         cost = 1 - (self._step if member in self.missing[block] else 0)
-        return cost + self._across if member in self.far[block] else cost
+        return cost + self.across if member in self.far[block] else cost
 
     def room_to_give(self, member: int, block: int) -> int:
         """How many can be handed on at the present cost."""
@@ -214,12 +216,13 @@ class _Search:
 
     def _leave_block(self, block: int, label: int) -> None:
         flow, labels, heap = self._flow, self.labels, self._heap
-        reached = label + 1
-        for member in flow.near[block]:
-            if reached < labels[member]:  # what _reach does, without the call: this is the innermost loop
-                labels[member] = reached
-                heappush(heap, (reached, member))
-        for member in flow.far[block] | flow.missing[block]:
+        for members, cost in ((flow.near[block], 1), (flow.far[block], 1 + flow.across)):
+            reached = label + cost
+            for member in members:
+                if reached < labels[member]:  # what _reach does, without the call: the innermost loop
+                    labels[member] = reached
+                    heappush(heap, (reached, member))
+        for member in flow.missing[block]:
             self._reach(member, label + flow.cost_to_take(member, block))
 
     def _reach(self, node: int, label: int) -> None:

@@ -66,7 +66,7 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     state.who = replace(state.who, generation_id=response.generation_id, member_id=response.member_id)
     state.protocol_name = response.protocol_name or ""
     state.attempts = state.retry_at_ms = 0
-    state.heartbeats.start(now_ms)
+    state.heartbeats.start(now_ms, settled_ms=now_ms)
     state.electorate = None
     state.assignments = []
     leads = response.leader == response.member_id
@@ -86,7 +86,7 @@ def _lead(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
     state.events.append(TopicsWatched(state.electorate.topics))
     if response.skip_assignment:
         # A static leader is back within its session: the generation and its assignment stand (KIP-814).
-        state.assigned_with = _current_snapshot(state, state.electorate)
+        watch_metadata(state)
         state.move_to(Phase.SYNCING, now_ms)
     elif has_metadata(state):
         assign(state, now_ms)
@@ -110,7 +110,7 @@ def assign(state: MemberState, now_ms: int) -> None:
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
         return
-    state.assigned_with = _current_snapshot(state, state.electorate)
+    watch_metadata(state)
     state.move_to(Phase.SYNCING, now_ms)
 
 
@@ -120,22 +120,19 @@ def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError
     return error
 
 
-def _current_snapshot(state: MemberState, electorate: leader.Electorate) -> leader.Snapshot:
-    return leader.snapshot(state.cluster, electorate.topics, state.settings.rack_id is not None)
-
-
 def watch_metadata(state: MemberState) -> None:
-    """As leader, ask for a rebalance when the partitions are not those that were assigned any more."""
-    if state.assigned_with is None or state.electorate is None:
+    """As leader, ask for a rebalance when the partitions are not those that were assigned any more.
+
+    A topic counts from the first time that it is looked up in this generation: a static leader that is back
+    may not know much yet (KIP-814).
+    """
+    if state.electorate is None:
         return
-    current = _current_snapshot(state, state.electorate)
-    changed = [
-        topic
-        for topic, partitions in state.assigned_with.items()
-        if topic in state.looked_up and current[topic] != partitions
-    ]
+    topics = state.looked_up.intersection(state.electorate.topics)
+    current = leader.snapshot(state.cluster, topics, with_racks=state.settings.rack_id is not None)
+    changed = sorted(t for t in topics if state.assigned_with.setdefault(t, current[t]) != current[t])
     if changed:
-        state.request_rejoin(f"the partitions of {', '.join(sorted(changed)[:5])} have changed")
+        state.request_rejoin(f"the partitions of {', '.join(changed[:5])} have changed")
 
 
 # ---- the assignment ----
@@ -197,7 +194,7 @@ def _settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "on_assignment", cause), now_ms)
         return
-    state.heartbeats.start(now_ms)
+    state.heartbeats.start(now_ms, settled_ms=state.exchange_sent_ms)
     state.move_to(Phase.SETTLING, now_ms)
     state.assignments = []
     state.settling = frozenset(assignment.partitions)
@@ -228,9 +225,9 @@ def heartbeat_answered(state: MemberState, response: HeartbeatResponse, now_ms: 
     """The lease is extended, also when the answer is that the group rebalances."""
     code = response.error_code
     if code == ErrorCode.NONE:
-        state.heartbeats.confirmed()
+        state.heartbeats.confirmed(settled=True)
     elif verdict_on(code) is Verdict.REJOIN:
-        state.heartbeats.confirmed()
+        state.heartbeats.confirmed(settled=False)
         rebalance_noticed(state, now_ms)
     else:
         state.heartbeats.failed(now_ms)

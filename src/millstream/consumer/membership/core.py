@@ -178,7 +178,7 @@ class Membership:
         state.cluster, state.looked_up = cluster, frozenset(looked_up)
         if state.phase is Phase.ASSIGNING and answers.has_metadata(state):
             answers.assign(state, now_ms)
-        elif state.phase in JOINED:
+        elif state.phase in (Phase.SYNCING, Phase.SETTLING, Phase.STABLE):
             answers.watch_metadata(state)
 
     def need_coordinator(self) -> None:
@@ -285,8 +285,15 @@ class Membership:
             state.may_go = False
         deadline_ms = state.lease_deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
-            reason = (
-                f"the coordinator has not answered for session_timeout_ms ({settings.session_timeout_ms})"
-            )
-            state.lose(reason, now_ms, keep_member_id=True)
-            state.coordinator_lost("no heartbeat was answered", now_ms)
+            self._lease_ended(now_ms)
+
+    def _lease_ended(self, now_ms: int) -> None:
+        """The partitions may have another owner soon. The member id may still be good."""
+        state, settings = self._state, self.settings
+        if now_ms < state.heartbeats.session_until_ms:
+            limit = f"max_poll_interval_ms ({settings.max_poll_interval_ms})"
+            state.lose(f"a rebalance waited in vain for poll(), for {limit}", now_ms, keep_member_id=True)
+            return
+        limit = f"session_timeout_ms ({settings.session_timeout_ms})"
+        state.lose(f"the coordinator has not answered for {limit}", now_ms, keep_member_id=True)
+        state.coordinator_lost("no heartbeat was answered", now_ms)

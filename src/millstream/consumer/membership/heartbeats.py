@@ -6,41 +6,50 @@ from millstream.consumer.membership.values import Backoff
 
 
 class Heartbeats:
-    """One heartbeat at a time, every interval; and the lease that answered ones extend.
+    """One heartbeat at a time, every interval; and the leases that answered ones extend.
 
-    The coordinator counts a session from the moment that it receives a heartbeat. The lease is counted from
-    the moment that an answered one was sent, which is earlier: when it ends, the session has not ended yet,
-    so a member that gives its partitions up with its lease never overlaps with the next owner.
+    The coordinator counts a session from the moment that it receives a heartbeat, and a rebalance from the
+    moment that it begins, which is after any heartbeat that it still answered with success. The leases count
+    from the moment that such a heartbeat was sent, which is earlier. So a member that gives its partitions up
+    when a lease ends never overlaps with their next owner, whatever became of its last heartbeats.
     """
 
     __slots__ = (
         "_attempts",
         "_backoff",
         "_interval_ms",
-        "_lease_ms",
+        "_rebalance_timeout_ms",
         "_sent_ms",
+        "_session_timeout_ms",
+        "generation_until_ms",
         "in_flight",
         "next_ms",
-        "until_ms",
+        "session_until_ms",
     )
 
-    def __init__(self, interval_ms: int, session_timeout_ms: int, backoff: Backoff) -> None:
+    def __init__(
+        self, interval_ms: int, session_timeout_ms: int, rebalance_timeout_ms: int, backoff: Backoff
+    ) -> None:
         self._interval_ms = interval_ms
-        self._lease_ms = session_timeout_ms
+        self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
         self._backoff = backoff
         self._attempts = 0
         self._sent_ms = 0
         self.in_flight: int | None = None
         self.next_ms = 0
-        self.until_ms = 0
-        """When the lease ends."""
+        self.session_until_ms = 0
+        """Until when the coordinator keeps the member's session even if it hears nothing more."""
+        self.generation_until_ms = 0
+        """Until when no rebalance can end without this member, even if one has begun."""
 
-    def start(self, now_ms: int) -> None:
-        """The coordinator has just confirmed the member in another way: a new lease."""
+    def start(self, now_ms: int, settled_ms: int) -> None:
+        """The coordinator has just answered in another way; the generation still stood at ``settled_ms``."""
         self.stop()
         self._attempts = 0
         self.next_ms = now_ms + self._interval_ms
-        self.until_ms = now_ms + self._lease_ms
+        self.session_until_ms = now_ms + self._session_timeout_ms
+        self.generation_until_ms = settled_ms + self._rebalance_timeout_ms
 
     def stop(self) -> None:
         """Forget the heartbeat in flight: its answer is about the past."""
@@ -54,10 +63,14 @@ class Heartbeats:
         self._sent_ms = now_ms
         self.next_ms = now_ms + self._interval_ms
 
-    def confirmed(self) -> None:
+    def confirmed(self, *, settled: bool) -> None:
+        """The coordinator knows the member, and says whether its generation stands."""
         self.in_flight = None
         self._attempts = 0
-        self.until_ms = max(self.until_ms, self._sent_ms + self._lease_ms)
+        self.session_until_ms = max(self.session_until_ms, self._sent_ms + self._session_timeout_ms)
+        if settled:
+            until_ms = self._sent_ms + self._rebalance_timeout_ms
+            self.generation_until_ms = max(self.generation_until_ms, until_ms)
 
     def failed(self, now_ms: int) -> None:
         self.in_flight = None

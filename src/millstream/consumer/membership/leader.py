@@ -78,7 +78,7 @@ def withhold_claimed(assignments: Mapping[str, Assignment], members: Members) ->
     }
 
 
-def snapshot(cluster: ClusterView, topics: Iterable[str], with_racks: bool) -> Snapshot:
+def snapshot(cluster: ClusterView, topics: Iterable[str], *, with_racks: bool) -> Snapshot:
     """What an assignment depends on: a later snapshot that differs calls for another one.
 
     Racks count only where members say theirs.

@@ -59,7 +59,8 @@ class Leaves:
         self.retry_at_ms = now_ms + self._backoff.delay_ms(self._attempts)
         self._attempts += 1
 
-    def next_wake_ms(self) -> int | None:
+    def next_wake_ms(self, *, has_coordinator: bool) -> int | None:
         if not self._queue or self.in_flight:
             return None
-        return min(self.retry_at_ms, self._queue[0].deadline_ms)
+        deadline_ms = self._queue[0].deadline_ms
+        return min(self.retry_at_ms, deadline_ms) if has_coordinator else deadline_ms

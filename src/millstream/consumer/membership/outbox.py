@@ -60,15 +60,15 @@ class Outbox:
             sends.append(self._heartbeat(now_ms))
         elif state.exchange is None and now_ms >= state.retry_at_ms:
             if state.phase is Phase.JOINING:
-                sends.append(self._join())
+                sends.append(self._join(now_ms))
             elif state.phase is Phase.SYNCING:
-                sends.append(self._sync())
+                sends.append(self._sync(now_ms))
         return sends
 
     def next_wake_ms(self) -> int | None:
         """When something is due next, unless something else happens before."""
         state = self._state
-        moments = [state.leaves.next_wake_ms()]
+        moments = [state.leaves.next_wake_ms(has_coordinator=state.lookup.node is not None)]
         if state.lookup.node is None:
             if state.needs_coordinator and not state.lookup.asking:
                 moments.append(state.lookup.retry_at_ms)
@@ -96,7 +96,7 @@ class Outbox:
         timeout_ms = self._settings.request_timeout_ms
         return self._send(Kind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
 
-    def _join(self) -> Send:
+    def _join(self, now_ms: int) -> Send:
         state = self._state
         assert state.wanted is not None
         state.joined_topics = state.wanted.topics
@@ -105,7 +105,7 @@ class Outbox:
             self._settings, state.who.member_id, self._subscriptions(), state.join_reason
         )
         send = self._send(Kind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._settings))
-        state.exchange = send.token
+        state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
     def _subscriptions(self) -> dict[str, bytes]:
@@ -126,11 +126,11 @@ class Outbox:
             for assignor in self._settings.assignors
         }
 
-    def _sync(self) -> Send:
+    def _sync(self, now_ms: int) -> Send:
         state = self._state
         build = requests.sync_group(state.who, state.protocol_name, state.assignments)
         send = self._send(Kind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._settings))
-        state.exchange = send.token
+        state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
     def _heartbeat(self, now_ms: int) -> Send:

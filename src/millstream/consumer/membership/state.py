@@ -46,7 +46,10 @@ class MemberState:
         self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
         self.lookup = CoordinatorLookup(self.backoff, emit)
         self.heartbeats = Heartbeats(
-            settings.heartbeat_interval_ms, settings.session_timeout_ms, self.backoff
+            settings.heartbeat_interval_ms,
+            settings.session_timeout_ms,
+            settings.max_poll_interval_ms,
+            self.backoff,
         )
         self.leaves = Leaves(self.backoff, emit)
         self.ownership = Ownership(emit)
@@ -69,6 +72,7 @@ class MemberState:
         """Why the rebalance under way was begun."""
         self.exchange: int | None = None
         """The token of the JoinGroup or SyncGroup in flight."""
+        self.exchange_sent_ms = 0
         self.retry_at_ms = 0
         self.attempts = 0
         self.mismatches = 0
@@ -85,8 +89,8 @@ class MemberState:
         self.protocol_name = ""
         self.electorate: Electorate | None = None
         """The members of the generation, for its leader."""
-        self.assigned_with: Snapshot | None = None
-        """The metadata that this member, as leader, made the generation's assignment with."""
+        self.assigned_with: Snapshot = {}
+        """The metadata that the generation's assignment was made with, for its leader."""
         self.assignments: EncodedAssignments = []
         self.settling: frozenset[TopicPartition] | None = None
         """The new assignment, while what is not part of it is being given up."""
@@ -126,10 +130,11 @@ class MemberState:
 
         While it holds a JoinGroup or SyncGroup it keeps the member, for as long as the connection stands.
         """
+        beats = self.heartbeats
         if self.is_beating:
-            return self.heartbeats.until_ms
+            return min(beats.session_until_ms, beats.generation_until_ms)
         if self.phase in (Phase.JOINING, Phase.SYNCING) and self.exchange is None and self.ownership.owned:
-            return self.heartbeats.until_ms
+            return beats.session_until_ms
         return None
 
     def assignor(self) -> Assignor | None:
@@ -164,7 +169,7 @@ class MemberState:
         """
         assert self.wanted is not None
         self.join_reason, self.rejoin_reason = reason, None
-        self.assigned_with = None
+        self.assigned_with = {}
         kept = self.wanted.topics if self.is_cooperative else frozenset[str]()
         leaving = [partition for partition in self.ownership.owned if partition.topic not in kept]
         if leaving:
@@ -206,7 +211,8 @@ class MemberState:
         self.lookup.lost(reason, now_ms)
 
     def _forget_generation(self) -> None:
-        self.electorate = self.assigned_with = self.settling = None
+        self.electorate = self.settling = None
+        self.assigned_with = {}
         self.assignments = []
 
     # ---- leaving ----

@@ -224,10 +224,11 @@ class PowerLossFiles(Files):
     ``skip_file_syncs`` and ``skip_directory_syncs`` plant bugs, to see that tests find them.
     """
 
+    skip_file_syncs = False
+    skip_directory_syncs = False
+
     def __init__(self, root: Path) -> None:
         self.root = os.fspath(root)
-        self.skip_file_syncs = False
-        self.skip_directory_syncs = False
         os.makedirs(self.root, exist_ok=True)
         self._top = self._scan(self.root)
 

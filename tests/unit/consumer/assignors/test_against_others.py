@@ -34,6 +34,14 @@ Hands = Mapping[str, tuple[TopicPartition, ...]]
 CASES = (Path(__file__).parent / "kafka_4_1.tsv").read_text().splitlines()
 
 
+def cases_of(*names: str) -> list[Any]:
+    return [
+        pytest.param(line, id=f"line {number}")
+        for number, line in enumerate(CASES, start=1)
+        if line.startswith(tuple(f"{name}\t" for name in names))
+    ]
+
+
 def read_case(line: str) -> tuple[str, ClusterView, dict[str, Subscription], dict[str, Any]]:
     name, topics, members, result = line.split("\t")
     cluster = {}
@@ -81,7 +89,7 @@ def score(cluster: ClusterView, group: Members, hands: Hands) -> tuple[int, int,
     return sum(len(hand) ** 2 for hand in hands.values()), across if in_use else 0, moved
 
 
-@pytest.mark.parametrize("line", [line for line in CASES if line.startswith("r")])
+@pytest.mark.parametrize("line", cases_of("range", "roundrobin"))
 def test_range_and_round_robin_are_those_of_kafka(line: str) -> None:
     name, cluster, group, expected = read_case(line)
     (assignor,) = resolve_assignors(name)
@@ -89,7 +97,7 @@ def test_range_and_round_robin_are_those_of_kafka(line: str) -> None:
     assert {member_id: assignment.partitions for member_id, assignment in result.items()} == expected
 
 
-@pytest.mark.parametrize("line", [line for line in CASES if line.startswith("sticky")])
+@pytest.mark.parametrize("line", cases_of("sticky"))
 def test_sticky_is_as_good_as_that_of_kafka(line: str) -> None:
     name, cluster, group, expected = read_case(line)
     (assignor,) = resolve_assignors(name)
@@ -101,7 +109,7 @@ def test_sticky_is_as_good_as_that_of_kafka(line: str) -> None:
         assert hands == expected
 
 
-@pytest.mark.parametrize("line", [line for line in CASES if line.startswith("cooperative")])
+@pytest.mark.parametrize("line", cases_of("cooperative-sticky"))
 def test_cooperative_sticky_is_as_good_as_that_of_kafka(line: str) -> None:
     name, cluster, group, expected = read_case(line)
     (assignor,) = resolve_assignors(name)

@@ -83,6 +83,11 @@ def test_racks_change_nothing_when_every_partition_is_in_all_of_them() -> None:
     assert outcome(RangeAssignor(), cluster, in_racks(c0="b", c1="a")) == {"c0": "t0-0", "c1": "t0-1"}
 
 
+def test_partitions_are_listed_in_order_however_they_were_placed() -> None:
+    cluster = ClusterView({"t0": replicas("b", "a", "a")})
+    assert outcome(RangeAssignor(), cluster, in_racks(c0="a")) == {"c0": "t0-0 t0-1 t0-2"}
+
+
 @settings(deadline=None)
 @given(st.data())
 def test_every_topic_is_divided_evenly_and_completely(data: st.DataObject) -> None:

@@ -1,0 +1,21 @@
+"""``millstream demo``: its help and options. What it does is in ``show``."""
+
+from __future__ import annotations
+
+from millstream.cli.options import AsJson, Debug
+
+
+def demo(as_json: AsJson = False, debug: Debug = False) -> int:
+    """See it work: a group counts customers per country while members come and crash.
+
+    Starts a broker of its own on a free port, with its data in a temporary directory, and cleans up at the
+    end. It takes about half a minute, asks nothing, and fails if any number does not add up.
+
+    [bold]Examples[/bold]
+
+      millstream demo
+      millstream demo --json
+    """
+    from millstream.cli.demo.show import show
+
+    return show(as_json=as_json)

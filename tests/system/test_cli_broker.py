@@ -1,0 +1,81 @@
+"""``millstream broker`` as a process: ready, reachable, stopped cleanly, and clear about what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.cli_process import Cli
+
+NOWHERE = Cli("127.0.0.1:1")
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker and its first line."""
+    process = NOWHERE.start("broker", *arguments)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ready(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with running("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json") as (process, line):
+        told = ready(line)
+        assert told["data"] == str(tmp_path / "data")
+        assert told["pid"] == process.pid
+        Cli(told["address"]).ok("topic", "create", "orders")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+        assert process.returncode == 0
+        assert out == ""
+        assert "INFO" in err and "Traceback" not in err
+
+
+def test_topics_survive_a_restart(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--json", "--set", "num.partitions=3")
+    with running(*arguments) as (process, line):
+        cli = Cli(ready(line)["address"])
+        cli.ok("topic", "create", "orders")
+        cli.ok("produce", "orders", "--partition", "0", stdin="a\nb\n")
+        process.terminate()
+        process.wait(10)
+    with running(*arguments) as (process, line):
+        described = Cli(ready(line)["address"]).ok("topic", "describe", "orders", "--json").json[0]
+        assert [one["end_offset"] for one in described["partitions"]] == [2, 0, 0]
+
+
+def test_the_line_for_people(tmp_path: Path) -> None:
+    with running("--data", str(tmp_path), "--listen", "127.0.0.1:0") as (_, line):
+        assert line.startswith("millstream broker is ready on 127.0.0.1:")
+        assert f"data in {tmp_path}" in line
+
+
+def test_an_address_in_use_and_a_directory_in_use(tmp_path: Path) -> None:
+    with running("--data", str(tmp_path / "a"), "--listen", "127.0.0.1:0", "--json") as (_, line):
+        address = ready(line)["address"]
+        taken = NOWHERE.fails("broker", "--data", str(tmp_path / "b"), "--listen", address)
+        assert taken.startswith(f"error: cannot listen on {address}: ") and "--listen" in taken
+        locked = NOWHERE.fails("broker", "--data", str(tmp_path / "a"), "--listen", "127.0.0.1:0")
+        assert "another broker" in locked.lower()
+
+
+def test_other_machines_only_when_asked_for(tmp_path: Path) -> None:
+    refused = NOWHERE.fails("broker", "--data", str(tmp_path), "--listen", "0.0.0.0:0", code=2)
+    assert "allow-remote" in refused or "allow_remote" in refused

@@ -1,0 +1,118 @@
+"""``millstream topic`` and ``millstream produce``, as processes, on the embedded broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from millstream import Admin, EmbeddedBroker
+from tests.system.cli_process import Cli
+
+
+@pytest.fixture
+def cli(millstream_broker: EmbeddedBroker) -> Cli:
+    return Cli(millstream_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"orders-{uuid.uuid4().hex[:8]}"
+
+
+def test_the_life_of_a_topic(cli: Cli, name: str) -> None:
+    created = cli.ok("topic", "create", name, "--partitions", "3", "--config", "retention.ms=60000")
+    assert created.out == f"created topic {name} with 3 partitions\n"
+    assert name in cli.ok("topic", "list").lines
+
+    described = cli.ok("topic", "describe", name, "--json").json[0]
+    assert described["name"] == name
+    assert described["configs"] == {"retention.ms": "60000"}
+    assert [one["partition"] for one in described["partitions"]] == [0, 1, 2]
+    assert {(one["first_offset"], one["end_offset"]) for one in described["partitions"]} == {(0, 0)}
+
+    assert cli.ok("topic", "add-partitions", name, "5").out == f"topic {name} has 5 partitions now\n"
+    listed = cli.ok("topic", "list", "--json").json
+    assert {"name": name, "partitions": 5} in listed
+
+    assert cli.ok("topic", "delete", name).out == f"deleted topic {name}\n"
+    assert name not in cli.ok("topic", "list").lines
+
+
+def test_settings_are_shown_and_changed(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name)
+    changed = cli.ok(
+        "topic", "config", name, "--set", "retention.ms=1234", "--set", "segment.bytes=20000", "--json"
+    )
+    assert changed.json == {
+        "retention.ms": {"value": "1234", "source": "topic"},
+        "segment.bytes": {"value": "20000", "source": "topic"},
+    }
+    reset = cli.ok("topic", "config", name, "--unset", "retention.ms", "--json").json
+    assert reset["retention.ms"]["source"] != "topic"
+    lines = cli.ok("topic", "config", name).lines
+    assert lines[0].split() == ["SETTING", "VALUE", "FROM"]
+    assert ["segment.bytes", "20000", "topic"] in [line.split() for line in lines]
+    assert "retention.mss" in cli.fails("topic", "config", name, "--set", "retention.mss=1")
+
+
+def test_what_is_there_already_and_what_is_not(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name, "-p", "2")
+    assert "exists already" in cli.fails("topic", "create", name)
+    again = cli.ok("topic", "create", name, "-p", "7", "--if-not-exists", "--json").json
+    assert again == {"name": name, "created": False, "partitions": 2}
+    assert f"did you mean '{name}'?" in cli.fails("topic", "describe", name[:-1])
+    assert f"did you mean '{name}'?" in cli.fails("topic", "delete", name + "x")
+    assert cli.ok("topic", "delete", name, "never-there", "--if-exists", "--json").json == {"deleted": [name]}
+    assert "millstream topic create zzz" in cli.fails("topic", "describe", "zzz")
+
+
+def test_an_illegal_name(cli: Cli) -> None:
+    assert "name" in cli.fails("topic", "create", "../ü")
+
+
+def end_offsets(cli: Cli, topic: str) -> dict[int, int]:
+    with Admin(bootstrap_servers=cli.servers) as admin:
+        found = admin.list_offsets(topic, "latest")
+    return {one.partition: at.offset for one, at in found.items() if at is not None}
+
+
+def test_produce_lines_from_standard_input(cli: Cli, name: str) -> None:
+    assert cli.ok("produce", name, stdin="one\ntwo\n\n").out == f"3 records written to {name}\n"
+    assert sum(end_offsets(cli, name).values()) == 3
+
+
+def test_produce_to_one_partition(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name, "-p", "3")
+    done = cli.ok("produce", name, "--partition", "2", "--json", "--header", "a=b", stdin="x\n" * 50)
+    assert done.json["records"] == 50
+    assert end_offsets(cli, name) == {0: 0, 1: 0, 2: 50}
+    assert "0 to 2, not 3" in cli.fails("produce", name, "--partition", "3", stdin="x\n")
+
+
+def test_produce_a_file_with_keys(cli: Cli, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "customers.csv"
+    file.write_text("name,country\n" + "".join(f"c{index},k{index % 7}\n" for index in range(500)))
+    cli.ok("produce", name, str(file), "--key", "country", "--compression", "zstd")
+    assert sum(end_offsets(cli, name).values()) == 500
+
+
+def test_bad_input_is_named_and_what_was_good_is_written(cli: Cli, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text("".join(json.dumps({"id": index}) + "\n" for index in range(10)) + "{broken\n")
+    message = cli.fails("produce", name, str(file))
+    assert message.startswith("error: 10 records written before: line 11 is not JSON")
+    assert sum(end_offsets(cli, name).values()) == 10
+
+
+def test_a_missing_file_and_a_record_that_is_too_large(cli: Cli, name: str, tmp_path: Path) -> None:
+    missing = tmp_path / "nothing.csv"
+    assert cli.fails("produce", name, str(missing)) == f"error: {missing}: No such file or directory"
+    assert "max_request_size" in cli.fails("produce", name, stdin=b"x" * 2_000_000)
+
+
+def test_a_producers_settings(cli: Cli, name: str) -> None:
+    cli.ok("produce", name, "--property", "acks=1", "--property", "linger.ms=0", stdin="x\n")
+    assert "linger.ms" in cli.fails("produce", name, "--property", "lingr.ms=0", stdin="x\n", code=2)

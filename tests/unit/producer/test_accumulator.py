@@ -1,0 +1,191 @@
+"""The queues: batches that fill, linger, wait for memory, and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millstream.producer.accumulator import NEVER_MS, Accumulator, Limits, Topic
+from millstream.producer.batch import Batch
+
+SIZE = 40
+
+
+class Queues:
+    """An accumulator with one topic, and a clock that stands at what a test says."""
+
+    def __init__(
+        self, *, batch_size: int = 100, linger_ms: int = 10, memory: int = 1000, partitions: int = 3
+    ) -> None:
+        self.chances: list[float] = []
+        self.accumulator = Accumulator(
+            Limits(batch_size, linger_ms, memory), lambda *args: object(), self.chance
+        )
+        self.topic: Topic = self.accumulator.update_topic("t", partitions, list(range(partitions)))
+
+    def chance(self) -> float:
+        return self.chances.pop(0) if self.chances else 0.0
+
+    def add(
+        self,
+        now_ms: int = 0,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        size: int = SIZE,
+        **more: Any,
+    ) -> Batch | None:
+        record = (self.topic, partition, key, b"v", more.get("headers", ()), 0, size)
+        return self.accumulator.append(*record) or self.accumulator.append_new(*record, now_ms)
+
+
+def test_records_share_a_batch_until_it_is_full() -> None:
+    queues = Queues()
+    first = queues.add(partition=0)
+    assert queues.add(partition=0) is first
+    second = queues.add(partition=0)
+    assert second is not first
+    queue = queues.topic.queues[0]
+    assert list(queue.waiting) == [first, second]
+    assert first is not None and (first.count, queue.open) == (2, second)
+
+
+def test_a_record_larger_than_a_batch_has_its_own() -> None:
+    queues = Queues()
+    large = queues.add(partition=0, size=250)
+    assert large is not None and large.reserved == 250
+    assert queues.add(partition=0) is not large
+
+
+def test_headers_stay_with_their_record() -> None:
+    queues = Queues()
+    queues.add(partition=0)
+    batch = queues.add(partition=0, headers=[("h", b"1")])
+    assert batch is not None and batch.headers == {1: [("h", b"1")]}
+
+
+def test_keys_choose_the_partition() -> None:
+    queues = Queues()
+    same = {queues.add(key=b"a", size=1) for _ in range(5)}
+    assert len(same) == 1
+    assert (
+        len({batch.queue for batch in (queues.add(key=b"%d" % n, size=1) for n in range(30)) if batch}) == 3
+    )
+
+
+def test_without_keys_one_partition_at_a_time() -> None:
+    queues = Queues()
+    queues.chances = [0.0, 0.9, 0.5]
+    used = [batch.queue.partition for batch in (queues.add() for _ in range(6)) if batch]
+    assert used == [0, 0, 2, 2, 1, 1]
+
+
+def test_a_lingering_batch_that_left_early_does_not_end_the_stay() -> None:
+    queues = Queues()
+    queues.chances = [0.0, 0.9]
+    batch = queues.add()
+    assert batch is not None
+    queues.accumulator.take_first(batch.queue)
+    again = queues.add()
+    assert again is not None and again.queue is batch.queue, "40 of 100 bytes were filled"
+    queues.accumulator.take_first(batch.queue)
+    moved = queues.add()
+    assert moved is not None and moved.queue.partition == 2, "80 of 100 bytes were filled"
+
+
+def test_no_leader_no_stay() -> None:
+    queues = Queues()
+    queues.accumulator.update_topic("t", 3, [1])
+    batch = queues.add()
+    assert batch is not None and batch.queue.partition == 1
+
+
+def test_topics_grow() -> None:
+    queues = Queues(partitions=1)
+    assert queues.accumulator.update_topic("t", 4, [0, 1, 2, 3]) is queues.topic
+    assert [queue.partition for queue in queues.topic.queues] == [0, 1, 2, 3]
+    # Nothing is lost when metadata, for a moment, tell of fewer.
+    queues.accumulator.update_topic("t", 2, [0])
+    assert len(queues.topic.queues) == 4
+
+
+def test_memory_is_taken_by_batch_and_given_back() -> None:
+    queues = Queues(memory=250)
+    first = queues.add(partition=0)
+    assert first is not None
+    assert queues.add(partition=1) is not None
+    assert queues.accumulator.free_bytes == 50
+    assert queues.add(partition=2) is None, "no memory for a third batch"
+    assert queues.add(partition=0) is first, "but for a record in the first"
+    queues.accumulator.take_first(first.queue)
+    queues.accumulator.finish(first)
+    assert queues.accumulator.free_bytes == 150
+    assert queues.add(partition=2) is not None
+
+
+def test_when_batches_are_ready() -> None:
+    queues = Queues()
+    accumulator = queues.accumulator
+    batch = queues.add(now_ms=1000, partition=0)
+    assert batch is not None
+    assert accumulator.ready_at_ms(batch) == 1010, "after lingering"
+    accumulator.flushing += 1
+    assert accumulator.ready_at_ms(batch) == 1000, "at once in a flush"
+    accumulator.flushing -= 1
+    accumulator.starving += 1
+    assert accumulator.ready_at_ms(batch) == 1000, "at once when others wait for its memory"
+    accumulator.starving -= 1
+    queues.add(partition=0)
+    queues.add(partition=0)
+    assert accumulator.ready_at_ms(batch) == 1000, "at once when another one waits behind it"
+    batch.attempts, batch.retry_at_ms = 1, 5000
+    assert accumulator.ready_at_ms(batch) == 5000, "a repeated one after its back-off"
+
+
+def test_the_sender_is_woken_only_for_what_it_would_see_too_late() -> None:
+    queues = Queues()
+    accumulator = queues.accumulator
+    accumulator.wakes_at_ms = NEVER_MS
+    batch = queues.add(now_ms=1000, partition=0)
+    assert batch is not None and accumulator.must_wake(batch, 1000)
+    accumulator.wakes_at_ms = 1010
+    assert not accumulator.must_wake(batch, 1000)
+    queues.add(partition=0)
+    full = queues.add(now_ms=1005, partition=0)
+    assert full is not None and accumulator.must_wake(full, 1005)
+
+
+def test_taken_queues_go_to_the_end_of_the_line() -> None:
+    queues = Queues()
+    for _ in range(3):
+        for partition in range(3):
+            queues.add(partition=partition)
+    accumulator = queues.accumulator
+    first, second, third = list(accumulator.active)
+    accumulator.take_first(first)
+    assert list(accumulator.active) == [second, third, first]
+    accumulator.take_first(first)
+    assert list(accumulator.active) == [second, third]
+
+
+def test_repeated_batches_come_back_in_their_order() -> None:
+    queues = Queues()
+    for _ in range(8):
+        queues.add(partition=0)
+    queue = queues.topic.queues[0]
+    accumulator = queues.accumulator
+    sent = [accumulator.take_first(queue) for _ in range(3)]
+    queue.sent = list(sent)
+    (unsent,) = queue.waiting
+    for index in (2, 0, 1):
+        accumulator.put_back(sent[index])
+    assert list(queue.waiting) == [*sent, unsent]
+
+
+def test_an_expired_open_batch_takes_no_more_records() -> None:
+    queues = Queues()
+    batch = queues.add(partition=0)
+    assert batch is not None
+    queues.accumulator.remove_waiting(batch)
+    queues.accumulator.finish(batch)
+    assert queues.add(partition=0) is not batch
+    assert list(queues.accumulator.active) == [batch.queue]
