@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.admin import Admin
+    from millstream.consumer import Consumer, RebalanceListener, Record, Records
     from millstream.embedded import EmbeddedBroker
     from millstream.model import (
         OffsetAndMetadata,
@@ -25,11 +26,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "Consumer",
     "EmbeddedBroker",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
+    "RebalanceListener",
+    "Record",
     "RecordMetadata",
+    "Records",
     "TimestampType",
     "TopicPartition",
     "__version__",
@@ -37,11 +42,15 @@ __all__ = [
 
 _HOMES = {
     "Admin": "millstream.admin",
+    "Consumer": "millstream.consumer",
     "EmbeddedBroker": "millstream.embedded",
     "OffsetAndMetadata": "millstream.model",
     "OffsetAndTimestamp": "millstream.model",
     "Producer": "millstream.producer",
+    "RebalanceListener": "millstream.consumer",
+    "Record": "millstream.consumer",
     "RecordMetadata": "millstream.model",
+    "Records": "millstream.consumer",
     "TimestampType": "millstream.model",
     "TopicPartition": "millstream.model",
 }

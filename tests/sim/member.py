@@ -442,6 +442,7 @@ class Member:
         yield from self._sleep(
             stall_ms + self.world.rng.randint(self.habits.work_ms // 3, self.habits.work_ms)
         )
+        self.stall_ms = 0
         for partition, end in batch.items():
             self.invariants.processed(partition, end)
             # Lost, and perhaps assigned again, in the meantime: what was read before does not count.
@@ -563,6 +564,14 @@ class Member:
             self._connection.break_off()
 
     # ---- questions ----
+
+    @property
+    def wanted_topics(self) -> tuple[str, ...]:
+        """The topics that a member subscribes to once it has heard of all."""
+        prefix = self.habits.pattern
+        if prefix is None:
+            return self.topics
+        return tuple(topic for topic in self.cluster.topics if topic.startswith(prefix))
 
     @property
     def is_settled(self) -> bool:

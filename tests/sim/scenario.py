@@ -149,15 +149,17 @@ class Scenario:
             if not member.is_settled:
                 return f"{member.name}: {member.membership.waiting().words(self.world.now_ms)}"
         group = self.cluster.group()
-        if group is None or set(group.members) != {m.membership.metadata.member_id for m in living}:
+        if group is None:
+            return "the group has no coordinator" if living else ""
+        if set(group.members) != {member.membership.metadata.member_id for member in living}:
             return "the coordinator does not have exactly the living members"
-        if group.state is not GroupState.STABLE:
+        if living and group.state is not GroupState.STABLE:
             return f"the group is in {group.state.value}"
         holders: dict[TopicPartition, list[str]] = {}
         for member in living:
             for partition in member.held:
                 holders.setdefault(partition, []).append(member.name)
-        wanted = {topic for member in living for topic in member.topics}
+        wanted = {topic for member in living for topic in member.wanted_topics}
         for topic in sorted(wanted):
             for number in range(self.cluster.topics.get(topic, 0)):
                 names = holders.pop(TopicPartition(topic, number), [])
@@ -209,7 +211,7 @@ def _heal(scenario: Scenario) -> None:
     scenario.cluster.write_failure_probability = 0.0
     for member in scenario.members:
         member.is_cut_off = False
-    if not scenario.living:
+    if all(member.wants_to_close for member in scenario.living):
         scenario.start(scenario.draw_habits())
 
 

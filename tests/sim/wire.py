@@ -14,6 +14,7 @@ _LOWEST: Final = {
     apis.SYNC_GROUP: 0,
     apis.HEARTBEAT: 0,
     apis.LEAVE_GROUP: 0,
+    apis.DESCRIBE_GROUPS: 0,
     apis.OFFSET_COMMIT: 2,
     apis.OFFSET_FETCH: 1,
 }

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from millstream import Consumer, RebalanceListener
 from millstream.cli.connect import settings
 from millstream.cli.formats import Renderer
 from millstream.cli.names import require_topics
 from millstream.cli.outcome import DONE, CommandError
 from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
+from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import WakeupError
 from millstream.model import TopicPartition
 
@@ -121,7 +121,7 @@ class _Reading(RebalanceListener):
         self._ends: dict[TopicPartition, int] | None = None
         """Where the assigned partitions ended when they were assigned; None before anything was."""
 
-    def run(self, assigned: Sequence[TopicPartition] | None = None) -> int:
+    def run(self, assigned: list[TopicPartition] | None = None) -> int:
         """Read until a limit is reached, or until Ctrl-C or SIGTERM; returns the exit code."""
         if assigned is not None:
             self.on_assigned(self._consumer, assigned)
@@ -131,16 +131,16 @@ class _Reading(RebalanceListener):
             self._commit()
             return 128 + received[0] if received else DONE
 
-    def on_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._limits.exit_at_end:
             ends = consumer.end_offsets(partitions) if partitions else {}
             self._ends = (self._ends or {}) | ends
 
-    def on_revoked(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._commit()
         self.on_lost(consumer, partitions)
 
-    def on_lost(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             (self._ends or {}).pop(partition, None)
 

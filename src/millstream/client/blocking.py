@@ -119,13 +119,20 @@ class BlockingCalls:
                 self._remedy(error, target)
                 self._pause(failures, deadline, error)
 
-    def refresh_metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Cluster:
-        """A picture of the cluster asked for after this call; ``None`` stands for all topics."""
+    def refresh_metadata(
+        self, topics: Iterable[str] | None, deadline: Deadline, *, create: bool = False
+    ) -> Cluster:
+        """A picture of the cluster asked for after this call; ``None`` stands for all topics.
+
+        ``create`` lets the broker make topics that are missing, where client and broker allow it.
+        """
         self._client.io.check_may_wait()
         outcome: Future[None] = Future()
         wanted = None if topics is None else frozenset(topics)
         self._client.submit(
-            lambda: self._client.metadata.refresh(wanted, lambda error: _resolve(outcome, None, error))
+            lambda: self._client.metadata.refresh(
+                wanted, lambda error: _resolve(outcome, None, error), create=create
+            )
         )
         self._wait(outcome, deadline, self._client.metadata.last_error)
         return self._client.cluster

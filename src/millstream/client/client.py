@@ -37,6 +37,7 @@ log = logging.getLogger("millstream.client")
 
 DEFAULT_MAX_IN_FLIGHT = 100
 """For clients that pace themselves."""
+_LONGEST_SLEEP_MS = 1000
 
 
 class Core(Protocol):
@@ -228,6 +229,9 @@ class Client:
 
     def link_changed(self, link: Link) -> None:
         """An answer came, a connection became ready, or ended: cores may have something to do."""
+        if link.is_failing:
+            # Whoever cannot be reached may not lead or coordinate any more: learn who does.
+            self.metadata.refresh_tracked()
         self.poll_soon()
 
     def _metadata_changed(self, cluster: Cluster) -> None:
@@ -243,9 +247,6 @@ class Client:
 
     def _poll_cores(self) -> None:
         self._poll_planned = False
-        if self._wake_timer is not None:
-            self._wake_timer.cancel()
-            self._wake_timer = None
         wakes: list[int] = []
         for core in tuple(self._cores):
             now_ms = self._reactor.now_ms()
@@ -259,7 +260,22 @@ class Client:
             if wake_ms is not None:
                 wakes.append(wake_ms)
         if wakes:
-            self._wake_timer = self._reactor.call_at(min(wakes), self.poll_soon)
+            self._wake_at(min(wakes))
+
+    def _wake_at(self, wake_ms: int) -> None:
+        """Have a timer no later than this. One that comes too early polls for nothing, and is set again."""
+        timer = self._wake_timer
+        # Not too far away: timers that are replaced stay in the loop's heap until their time.
+        wake_ms = min(wake_ms, self._reactor.now_ms() + _LONGEST_SLEEP_MS)
+        if timer is not None and timer.callback is not None:
+            if timer.deadline_ms <= wake_ms:
+                return
+            timer.cancel()
+        self._wake_timer = self._reactor.call_at(wake_ms, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._wake_timer = None
+        self.poll_soon()
 
     def _shut_down(self) -> None:
         closed = ClosedError()

@@ -24,10 +24,17 @@ Done = Callable[[MillstreamError | None], None]
 
 @dataclass(slots=True)
 class _Ask:
-    """One asker: the topics wanted (None: all there are), and whom to tell."""
+    """One asker: the topics wanted (None: all there are), whom to tell, whether to make what is missing."""
 
     topics: frozenset[str] | None
     done: Done | None
+    create: bool
+
+    def covers(self, topics: frozenset[str] | None, create: bool) -> bool:
+        """Whether the answer to this one will do for another."""
+        if create and not self.create:
+            return False
+        return self.topics is None or (topics is not None and topics <= self.topics)
 
 
 class MetadataSender(Protocol):
@@ -88,7 +95,7 @@ class Metadata:
         self._tracked.update(dict.fromkeys(topics, now_ms))
         missing = [topic for topic in new if topic not in self.cluster.topics]
         if missing:
-            self.refresh(missing)
+            self.refresh(missing, create=True)
 
     def track_only(self, topics: Iterable[str]) -> None:
         """Replace the tracked topics."""
@@ -107,19 +114,24 @@ class Metadata:
         """These topics are in use: they do not expire for metadata.max.idle.ms more."""
         self._tracked.update(dict.fromkeys(topics, self._reactor.now_ms()))
 
-    def refresh(self, topics: Iterable[str] | None = (), done: Done | None = None) -> None:
+    def refresh(
+        self, topics: Iterable[str] | None = (), done: Done | None = None, *, create: bool = False
+    ) -> None:
         """Ask again: for these topics (None: all there are), and for the tracked ones among the rest if due.
 
-        Askers that come while a request is on its way, or too soon after the last, share the next one.
+        Askers that come while a request is on its way, or too soon after the last, share the next one. With
+        ``create``, the broker may make topics that are missing, if client and broker allow that: only where a
+        record waits for one, or a deleted topic would come back because somebody once used it.
         """
-        self._asks.append(_Ask(None if topics is None else frozenset(topics), done))
+        wanted = None if topics is None else frozenset(topics)
+        if done is None and any(ask.covers(wanted, create) for ask in self._asks):
+            return
+        self._asks.append(_Ask(wanted, done, create))
         self._plan()
 
     def refresh_tracked(self) -> None:
         """Something that was known turned out to be wrong: ask for all tracked topics again."""
-        wanted = None if self._tracks_all else frozenset(self._tracked)
-        if not any(_covers(ask.topics, wanted) for ask in self._asks):
-            self.refresh(wanted)
+        self.refresh(None if self._tracks_all else self._tracked)
 
     def learn(self, cluster: Cluster) -> None:
         """Take a newer picture that came with another answer."""
@@ -168,19 +180,18 @@ class Metadata:
         self._ever_asked |= topics or set()
         self._allowed_at_ms = self._reactor.now_ms() + self._backoff.delay_ms(1, random.random())
         asked = None if topics is None else frozenset(topics)
+        create = self._auto_create_topics and any(ask.create for ask in self._asked)
         self._send(
             MetadataRequest,
-            lambda version: self._build(asked),
+            lambda version: self._build(asked, create),
             lambda response: self._answered(response, asked),
             self._failed,
         )
 
-    def _build(self, topics: frozenset[str] | None) -> MetadataRequest:
+    @staticmethod
+    def _build(topics: frozenset[str] | None, create: bool) -> MetadataRequest:
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
-        # Asking for all topics must not create any.
-        return MetadataRequest(
-            topics=named, allow_auto_topic_creation=self._auto_create_topics and bool(named)
-        )
+        return MetadataRequest(topics=named, allow_auto_topic_creation=create)
 
     # -- answers
 
@@ -250,10 +261,6 @@ class Metadata:
                 del self._tracked[topic]
             self._ever_asked.difference_update(idle)
             self.cluster = self.cluster.without_topics(idle)
-
-
-def _covers(topics: frozenset[str] | None, wanted: frozenset[str] | None) -> bool:
-    return topics is None or (wanted is not None and wanted <= topics)
 
 
 def _tell(asks: Iterable[_Ask], error: MillstreamError | None) -> None:

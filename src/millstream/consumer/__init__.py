@@ -1,0 +1,9 @@
+"""The consumer: pure cores (membership, offsets, fetcher, assignors), their driver, the public classes."""
+
+from __future__ import annotations
+
+from millstream.consumer.consumer import Consumer
+from millstream.consumer.listener import RebalanceListener
+from millstream.consumer.records import Record, Records
+
+__all__ = ["Consumer", "RebalanceListener", "Record", "Records"]

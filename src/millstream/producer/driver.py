@@ -129,7 +129,6 @@ class ProducerDriver:
                 if info is not None:
                     available = [p.partition for p in info.partitions if p.leader is not None]
                     self.accumulator.update_topic(name, len(info.partitions), available)
-            self.client.metadata.touch({queue.topic for queue in self.accumulator.active})
 
     # -- from any thread
 
@@ -180,9 +179,9 @@ class ProducerDriver:
     # -- requests
 
     def _look_up(self, topics: set[str]) -> None:
-        metadata = self.client.metadata
-        metadata.track(topics)
-        metadata.refresh_tracked()
+        """Find leaders for records that wait; a topic that was deleted may be made again for them."""
+        self.client.metadata.touch(topics)
+        self.client.metadata.refresh(topics, create=True)
 
     def _produce(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
         by_topic: dict[str, list[Batch]] = {}
@@ -191,6 +190,7 @@ class ProducerDriver:
                 by_topic.setdefault(batch.queue.topic, []).append(batch)
         if not by_topic:
             return
+        self.client.metadata.touch(by_topic)
         ids = {topic: self._topic_id(topic) for topic in by_topic}
         sent = [batch for group in by_topic.values() for batch in group]
         self.client.send(

@@ -211,7 +211,7 @@ class Producer:
             return info
         while True:
             try:
-                cluster = self._calls.refresh_metadata([name], deadline)
+                cluster = self._calls.refresh_metadata([name], deadline, create=True)
             except MillstreamTimeoutError as error:
                 raise self._unknown_topic(name, deadline) or error from error
             info = cluster.topic(name)

@@ -195,6 +195,7 @@ class PartitionLog(LogStore):
         """Cut off what a failed write may have left, now or before the next append."""
         if len(self._segments):
             last = self._segments.last
+            self._unsynced.add(last.file)
             self._try_repair(lambda: last.cut(last.size, last.next_offset))
 
     def _appended(self, headers: list[BatchHeader], now_ms: int, append_time: int) -> Appended:

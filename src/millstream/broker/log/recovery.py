@@ -262,7 +262,9 @@ class _Scan:
         except CorruptBatch as error:
             self._reason = str(error)
             self._cut_bytes += size - segment.size
+            # Synced at once: if the tail came back after another crash, it would be taken for what follows.
             segment.file.truncate(segment.size)
+            segment.file.fdatasync()
 
     def _check(self, segment: Segment, header: BatchHeader, position: int) -> None:
         """Check what the checksum does not cover, the offset and the epoch, and then the checksum."""

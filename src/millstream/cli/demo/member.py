@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millstream import Consumer, RebalanceListener
 from millstream.cli.demo.results import OffsetRange, Results
+from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import CommitFailedError, RetriableCommitFailedError, WakeupError
 from millstream.model import TopicPartition
 
@@ -31,7 +31,7 @@ class CountryCounter(RebalanceListener):
         self._consumer = consumer
         self._results = results
 
-    def on_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         next_offsets = self._results.next_offsets()
         for partition in partitions:
             consumer.seek(partition, next_offsets[partition.partition])

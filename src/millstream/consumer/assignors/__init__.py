@@ -10,6 +10,7 @@ from millstream.consumer.assignors.base import (
     Members,
     RebalanceProtocol,
     Subscription,
+    taken_while_owned,
 )
 from millstream.consumer.assignors.range import RangeAssignor
 from millstream.consumer.assignors.registry import (
@@ -37,4 +38,5 @@ __all__ = [
     "Subscription",
     "common_protocol",
     "resolve_assignors",
+    "taken_while_owned",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from millstream.consumer.assignors.base import NO_GENERATION, Assignment
+from millstream.consumer.assignors.base import NO_GENERATION, Assignment, ClusterView
 from millstream.consumer.assignors.protocol import PROTOCOL_TYPE, decode_assignment
 from millstream.consumer.membership import leader
 from millstream.consumer.membership.phases import Phase
@@ -22,6 +22,7 @@ from millstream.errors import (
     MillstreamError,
     for_code,
 )
+from millstream.wire.messages.group_admin import DescribedGroup, DescribeGroupsResponse
 from millstream.wire.messages.groups import (
     FindCoordinatorResponse,
     HeartbeatResponse,
@@ -31,6 +32,8 @@ from millstream.wire.messages.groups import (
 )
 
 _MISMATCHES_TOLERATED: Final = 3
+_STABLE: Final = "Stable"
+"""The state of a group that has an assignment, as DescribeGroups says it."""
 
 
 def coordinator_answered(state: MemberState, response: FindCoordinatorResponse, now_ms: int) -> None:
@@ -86,7 +89,7 @@ def _lead(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
     state.events.append(TopicsWatched(state.electorate.topics))
     if response.skip_assignment:
         # A static leader is back within its session: the generation and its assignment stand (KIP-814).
-        watch_metadata(state)
+        state.must_review = True
         state.move_to(Phase.SYNCING, now_ms)
     elif has_metadata(state):
         assign(state, now_ms)
@@ -121,18 +124,45 @@ def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError
 
 
 def watch_metadata(state: MemberState) -> None:
-    """As leader, ask for a rebalance when the partitions are not those that were assigned any more.
-
-    A topic counts from the first time that it is looked up in this generation: a static leader that is back
-    may not know much yet (KIP-814).
-    """
-    if state.electorate is None:
+    """As leader, ask for a rebalance when the partitions are not those that were assigned any more."""
+    if state.electorate is None or state.must_review:
         return
     topics = state.looked_up.intersection(state.electorate.topics)
     current = leader.snapshot(state.cluster, topics, with_racks=state.settings.rack_id is not None)
     changed = sorted(t for t in topics if state.assigned_with.setdefault(t, current[t]) != current[t])
     if changed:
         state.request_rejoin(f"the partitions of {', '.join(changed[:5])} have changed")
+
+
+def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms: int) -> None:
+    """As a leader that is back: partitions that were added while it was away must not stay without an owner.
+
+    Nobody else would notice, and KIP-814 leaves it at that.
+    """
+    state.review = None
+    described = response.groups[0] if response.groups else None
+    verdict = verdict_on(described.error_code) if described is not None and described.error_code else None
+    if verdict is Verdict.LOOK_UP:
+        state.coordinator_lost("it does not know the group", now_ms)
+    if verdict in (Verdict.LOOK_UP, Verdict.RETRY):
+        state.retry_later(now_ms)
+    elif verdict is None and described is not None and described.group_state == _STABLE:
+        _compare_with_assigned(state, described)
+    else:
+        state.must_review = False
+
+
+def _compare_with_assigned(state: MemberState, described: DescribedGroup) -> None:
+    assert state.electorate is not None
+    counts = leader.assigned_counts(described)
+    then = ClusterView.of({topic: counts.get(topic, 0) for topic in state.electorate.topics})
+    state.assigned_with = {
+        topic: then.racks[topic]
+        for topic in state.electorate.topics
+        if topic not in state.looked_up or then.count(topic) != state.cluster.count(topic)
+    }
+    state.must_review = False
+    watch_metadata(state)
 
 
 # ---- the assignment ----

@@ -37,6 +37,7 @@ from millstream.consumer.sends import Send
 from millstream.error_codes import Action, ErrorCode
 from millstream.errors import BrokerError, MillstreamError
 from millstream.model import TopicPartition
+from millstream.wire.messages.group_admin import DescribeGroupsResponse
 from millstream.wire.messages.groups import (
     FindCoordinatorResponse,
     HeartbeatResponse,
@@ -234,6 +235,8 @@ class Membership:
             answers.sync_answered(state, cast(SyncGroupResponse, response), now_ms)
         elif kind is Kind.JOIN and token == state.exchange:
             answers.join_answered(state, cast(JoinGroupResponse, response), now_ms)
+        elif kind is Kind.DESCRIBE and token == state.review:
+            answers.review_answered(state, cast(DescribeGroupsResponse, response), now_ms)
         elif kind is Kind.JOIN:
             self._give_back_abandoned(cast(JoinGroupResponse, response), now_ms)
 
@@ -257,6 +260,9 @@ class Membership:
             state.leaves.failed(now_ms)
         elif kind is Kind.HEARTBEAT and token == state.heartbeats.in_flight:
             state.heartbeats.failed(now_ms)
+        elif kind is Kind.DESCRIBE and token == state.review:
+            state.review = None
+            state.retry_later(now_ms)
         elif token == state.exchange:
             # Both can be repeated: the coordinator knows the member by its id and answers the same again.
             state.retry_later(now_ms)
@@ -264,6 +270,8 @@ class Membership:
             state.coordinator_lost(str(error) or type(error).__name__, now_ms)
         elif kind is Kind.LEAVE:
             state.leaves.left()
+        elif kind is Kind.DESCRIBE:
+            state.must_review = False
         else:
             known = error if isinstance(error, MillstreamError) else MillstreamError(repr(error))
             state.fail(known, now_ms)

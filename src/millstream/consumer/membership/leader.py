@@ -13,9 +13,10 @@ from millstream.consumer.assignors.base import (
     RebalanceProtocol,
     Subscription,
 )
-from millstream.consumer.assignors.protocol import decode_subscription, encode_assignment
+from millstream.consumer.assignors.protocol import decode_assignment, decode_subscription, encode_assignment
 from millstream.errors import CorruptMessage
 from millstream.model import TopicPartition
+from millstream.wire.messages.group_admin import DescribedGroup
 from millstream.wire.messages.groups import JoinGroupResponseMember
 
 EncodedAssignments = list[tuple[str, bytes]]
@@ -76,6 +77,19 @@ def withhold_claimed(assignments: Mapping[str, Assignment], members: Members) ->
         )
         for member_id, assignment in assignments.items()
     }
+
+
+def assigned_counts(description: DescribedGroup) -> dict[str, int]:
+    """How many partitions each topic had when the present assignment was made, as far as it shows."""
+    counts: dict[str, int] = {}
+    for member in description.members:
+        try:
+            assignment = decode_assignment(member.member_assignment)
+        except CorruptMessage:
+            continue
+        for topic, number in assignment.partitions:
+            counts[topic] = max(counts.get(topic, 0), number + 1)
+    return counts
 
 
 def snapshot(cluster: ClusterView, topics: Iterable[str], *, with_racks: bool) -> Snapshot:

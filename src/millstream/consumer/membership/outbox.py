@@ -13,6 +13,7 @@ from millstream.consumer.membership.leaves import Leave
 from millstream.consumer.membership.phases import Phase
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.sends import AnyNode, Coordinator, Send, Target
+from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -34,6 +35,7 @@ class Kind(Enum):
     SYNC = auto()
     HEARTBEAT = auto()
     LEAVE = auto()
+    DESCRIBE = auto()
 
 
 class Outbox:
@@ -63,6 +65,8 @@ class Outbox:
                 sends.append(self._join(now_ms))
             elif state.phase is Phase.SYNCING:
                 sends.append(self._sync(now_ms))
+            elif self._must_describe():
+                sends.append(self._describe())
         return sends
 
     def next_wake_ms(self) -> int | None:
@@ -76,6 +80,7 @@ class Outbox:
             moments.append(state.retry_at_ms if state.exchange is None else None)
         elif state.is_beating and state.heartbeats.in_flight is None:
             moments.append(state.heartbeats.next_ms)
+            moments.append(state.retry_at_ms if self._must_describe() else None)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _send(
@@ -144,3 +149,13 @@ class Outbox:
         self._state.leaves.in_flight = True
         build = requests.leave_group(self._settings.group_id, leave.member_id, leave.reason)
         return self._send(Kind.LEAVE, build, LeaveGroupRequest, self._settings.request_timeout_ms)
+
+    def _must_describe(self) -> bool:
+        state = self._state
+        return state.must_review and state.review is None and state.phase in (Phase.SETTLING, Phase.STABLE)
+
+    def _describe(self) -> Send:
+        build = requests.describe_group(self._settings.group_id)
+        send = self._send(Kind.DESCRIBE, build, DescribeGroupsRequest, self._settings.request_timeout_ms)
+        self._state.review = send.token
+        return send

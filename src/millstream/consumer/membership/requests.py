@@ -8,6 +8,7 @@ from typing import Final
 from millstream.consumer.assignors.protocol import PROTOCOL_TYPE
 from millstream.consumer.membership.values import CoordinatorNode, GroupMetadata, GroupSettings
 from millstream.errors import UnsupportedVersionError
+from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -128,6 +129,11 @@ def leave_error(response: LeaveGroupResponse) -> int:
     if response.error_code or not response.members:
         return response.error_code
     return response.members[0].error_code
+
+
+def describe_group(group_id: str) -> Callable[[int], DescribeGroupsRequest]:
+    """Ask what each member of the group has been assigned."""
+    return lambda version: DescribeGroupsRequest(groups=[group_id])
 
 
 def _check_static(group_instance_id: str | None, version: int, since: int) -> None:

@@ -91,6 +91,10 @@ class MemberState:
         """The members of the generation, for its leader."""
         self.assigned_with: Snapshot = {}
         """The metadata that the generation's assignment was made with, for its leader."""
+        self.must_review = False
+        """Leads a generation whose assignment it did not make, and must find out what that was made with."""
+        self.review: int | None = None
+        """The token of the DescribeGroups in flight."""
         self.assignments: EncodedAssignments = []
         self.settling: frozenset[TopicPartition] | None = None
         """The new assignment, while what is not part of it is being given up."""
@@ -169,7 +173,7 @@ class MemberState:
         """
         assert self.wanted is not None
         self.join_reason, self.rejoin_reason = reason, None
-        self.assigned_with = {}
+        self._forget_assignment()
         kept = self.wanted.topics if self.is_cooperative else frozenset[str]()
         leaving = [partition for partition in self.ownership.owned if partition.topic not in kept]
         if leaving:
@@ -212,8 +216,12 @@ class MemberState:
 
     def _forget_generation(self) -> None:
         self.electorate = self.settling = None
+        self._forget_assignment()
+
+    def _forget_assignment(self) -> None:
         self.assigned_with = {}
         self.assignments = []
+        self.must_review, self.review = False, None
 
     # ---- leaving ----
 

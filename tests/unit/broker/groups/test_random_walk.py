@@ -24,12 +24,14 @@ from millstream.broker.groups.store import Store
 from millstream.broker.groups.table import join_timer, session_timer, sync_timer
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
+from millstream.wire.messages.group_admin import DeleteGroupsResponse
 from millstream.wire.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
 )
 from millstream.wire.messages.groups import (
@@ -111,6 +113,8 @@ class Walk:
         self.stored_generation: dict[str, int] = defaultdict(int)
         self.owners: dict[tuple[str, int], dict[bytes, str]] = defaultdict(dict)
         self.incarnation: dict[str, int] = defaultdict(int)
+        self.latest_id: dict[tuple[str, str], str] = {}
+        self.stored_parts: dict[tuple[str, int], dict[str, bytes]] = {}
         self.totals: Counter[str] = Counter()
         self.commit_number = 0
         self.stale: set[int] = set()
@@ -196,6 +200,8 @@ class Walk:
                 group_id=client.group_id,
             ),
         )
+        if client.leads and self.random.random() < 0.2:
+            self.sync(client)  # it repeats itself, with another assignment
 
     def heartbeat(self, client: Client) -> None:
         self.send(
@@ -210,7 +216,7 @@ class Walk:
         generation = -1 if simple else client.generation
         self.commit_number += 1
         number = self.commit_number
-        if 0 <= generation < self.generation_told[client.group_id]:
+        if self.must_be_refused(client, generation):
             self.stale.add(number)
         partitions = [TopicPartition(self.random.choice(TOPICS), self.random.randrange(2))]
         self.send(
@@ -223,6 +229,19 @@ class Walk:
                 group_id=client.group_id,
             ),
         )
+
+    def must_be_refused(self, client: Client, generation: int) -> bool:
+        """Whether a commit is stale, as far as answers given to clients can tell, or comes at a bad time."""
+        group = self.bench.coordinator._table.groups.get(client.group_id)
+        if generation < 0:
+            return group is not None and bool(group.members)
+        if group is not None and group.state is GroupState.COMPLETING_REBALANCE:
+            return True
+        if client.instance_id is not None:
+            latest = self.latest_id.get((client.group_id, client.instance_id), client.member_id)
+            if latest != client.member_id:
+                return True
+        return generation < self.generation_told[client.group_id]
 
     def leave(self) -> None:
         client = self.client()
@@ -268,9 +287,13 @@ class Walk:
             client.wants = "join" if client.wants == "wait" else client.wants
         self.bench.asked_ms.clear()
         self.bench.restart()
+        self.latest_id.clear()  # what was told of a generation that was never stored binds nobody
         for group_id in GROUPS:
             stored = self.bench.coordinator.store.groups.get(group_id)
             self.generation_told[group_id] = stored.generation if stored is not None else 0
+            for member in stored.members if stored is not None else ():
+                if member.instance_id is not None:
+                    self.latest_id[group_id, member.instance_id] = member.member_id
 
     def count(self) -> None:
         """Keep what the coordinator counted: it starts again from zero with every start."""
@@ -308,7 +331,13 @@ class Walk:
         elif isinstance(response, OffsetCommitResponse) and isinstance(request, OffsetCommitRequest):
             self.told_commit(request, response)
         elif isinstance(request, OffsetFetchRequest) and request.require_stable:
-            assert waited_ms <= SLOWEST_WRITE_MS
+            self.told_stable_fetch(ticket, request, waited_ms)
+        elif isinstance(response, DeleteGroupsResponse):
+            for result in response.results:
+                gone = not self.bench.coordinator.store.knows(result.group_id)
+                assert gone or result.error_code != ErrorCode.NONE, "deleted, but still there"
+        elif isinstance(response, OffsetDeleteResponse) and isinstance(request, OffsetDeleteRequest):
+            self.told_offset_delete(request, response)
 
     def react(self, client: Client, response: Response) -> None:
         error = getattr(response, "error_code", ErrorCode.NONE)
@@ -328,6 +357,8 @@ class Walk:
             assert response.generation_id >= self.generation_told[client.group_id], "a generation went back"
             self.generation_told[client.group_id] = response.generation_id
             client.member_id, client.generation = response.member_id, response.generation_id
+            if client.instance_id is not None:
+                self.latest_id[client.group_id, client.instance_id] = response.member_id
             client.members = [member.member_id for member in response.members]
             client.leads = response.leader == response.member_id
             assert not client.members or client.leads, "only the leader sees the members"
@@ -344,6 +375,21 @@ class Walk:
         me = request.group_instance_id or request.member_id
         owner = self.owners[key].setdefault(response.assignment, me)
         assert owner == me, f"{response.assignment!r} has two owners in generation {request.generation_id}"
+
+    def told_stable_fetch(self, ticket: int, request: OffsetFetchRequest, waited_ms: int) -> None:
+        assert waited_ms <= SLOWEST_WRITE_MS
+        (asked,) = request.groups
+        for earlier in self.open:
+            other, _ = self.bench.requests[earlier]
+            commits = isinstance(other, OffsetCommitRequest) and other.group_id == asked.group_id
+            assert earlier > ticket or not commits, "a commit came first and is still open"
+
+    def told_offset_delete(self, request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> None:
+        offsets = self.bench.coordinator.store.offsets_of(request.group_id)
+        for topic in response.topics:
+            for entry in topic.partitions:
+                partition = TopicPartition(topic.name, entry.partition_index)
+                assert entry.error_code or partition not in offsets, "deleted, but still there"
 
     def told_commit(self, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
         for topic, answer in zip(request.topics, response.topics, strict=True):
@@ -370,6 +416,9 @@ class Walk:
                 self.stored_generation[group_id] = 0
             else:
                 assert stored.generation >= self.stored_generation[group_id]
+                parts = {m.instance_id or m.member_id: m.assignment for m in stored.members}
+                key = (f"{group_id}/{self.incarnation[group_id]}", stored.generation)
+                assert self.stored_parts.setdefault(key, parts) == parts, "a generation was stored twice"
                 self.stored_generation[group_id] = stored.generation
             for partition, committed in store.offsets_of(group_id).items():
                 assert committed.offset not in self.stale, "a stale commit was stored"

@@ -161,6 +161,14 @@ def test_a_restart_during_the_join_phase_fences_the_parked_join() -> None:
     assert [member.member_id for member in second.joined.members] == ["i0-id2"]
 
 
+def test_who_takes_a_parked_join_over_may_wait_longer_than_its_session() -> None:
+    bench = Bench(group_initial_rebalance_delay_ms=2 * SESSION_MS)
+    bench.join(instance_id="i0")
+    join = bench.join(instance_id="i0")
+    bench.advance(2 * SESSION_MS)
+    assert join.joined.generation_id == 1
+
+
 def test_a_late_static_member_keeps_its_place_in_the_next_generation() -> None:
     bench = Bench()
     leader, follower = bench.static_group(2, session_ms=30_000, rebalance_ms=5_000)

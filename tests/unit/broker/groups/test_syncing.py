@@ -104,6 +104,21 @@ def test_a_generation_that_was_overtaken_while_being_written_stays_overtaken() -
     assert bench.describe().members[0].member_assignment == b""
 
 
+def test_a_write_of_the_last_generation_does_not_settle_this_one() -> None:
+    bench = Bench(slow_disk=True)
+    one, two = joined_pair(bench)
+    bench.sync(one, 1, {one: b"old", two: b"old"})
+    joins = [bench.join(two, protocols=[("range", b"new")]), bench.join(one)]
+    assert [join.joined.generation_id for join in joins] == [2, 2]
+    parked = bench.sync(two, 2)
+    bench.flush()
+    assert not parked.answered
+    assert bench.state() == "CompletingRebalance"
+    bench.sync(one, 2, {one: b"mine", two: b"yours"})
+    bench.flush()
+    assert parked.synced.assignment == b"yours"
+
+
 def test_who_is_left_out_by_the_leader_owns_nothing() -> None:
     bench = Bench()
     one, two = joined_pair(bench)

@@ -29,6 +29,7 @@ class Simulation:
         self.random = Random(seed)
         self.root = root
         self.lives = 0
+        self.crashes = 0
         self.files = PowerLossFiles(root / "disk-0")
         self.appended: dict[int, bytes] = {}  # offset -> value, of all that may still be in the log
         self.durable = 0
@@ -39,9 +40,15 @@ class Simulation:
         self.log = self.open(clean=True)
 
     def open(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
-        directory = Path(self.files.root) / "t-0"
+        self.crashes += not clean
         return PartitionLog.open(
-            directory, CONFIG, files=self.files, clean=clean, now_ms=NOW, recovery_point=recovery_point
+            Path(self.files.root) / "t-0",
+            CONFIG,
+            files=self.files,
+            clean=clean,
+            now_ms=NOW,
+            recovery_point=recovery_point,
+            epoch_floor=self.crashes,
         )
 
     # -- what happens

@@ -12,8 +12,6 @@ from millstream.consumer.assignors import Assignment, Assignor, ClusterView, Mem
 from millstream.consumer.assignors.user_data import encode_sticky
 from millstream.model import TopicPartition
 
-Owned = Mapping[str, tuple[TopicPartition, ...]]
-
 
 def partitions(text: str) -> tuple[TopicPartition, ...]:
     """``"t0-1 t1-0"`` as partitions."""
@@ -95,9 +93,7 @@ TOPICS = ("t0", "t1", "t2", "t3")
 @st.composite
 def clusters(draw: st.DrawFn, racks: bool | None = None, max_partitions: int = 7) -> ClusterView:
     with_racks = draw(st.booleans()) if racks is None else racks
-    replica_racks = st.frozensets(st.sampled_from(RACKS if with_racks else ("a",)), max_size=3)
-    if not with_racks:
-        replica_racks = st.just(frozenset[str]())
+    replica_racks = st.frozensets(st.sampled_from(RACKS), max_size=3 if with_racks else 0)
     counts = st.lists(replica_racks, max_size=max_partitions).map(tuple)
     return ClusterView({topic: draw(counts) for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]})
 

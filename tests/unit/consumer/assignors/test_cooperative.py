@@ -11,6 +11,7 @@ from millstream.consumer.assignors import (
     RebalanceProtocol,
     StickyAssignor,
     Subscription,
+    taken_while_owned,
 )
 from millstream.consumer.assignors.user_data import encode_cooperative, encode_sticky
 from tests.unit.consumer.assignors.groups import (
@@ -84,6 +85,14 @@ def test_members_too_old_to_say_their_generation_say_it_in_the_user_data() -> No
         assert claims(b"", encode(4)) == {"c0": "t-1", "c1": "t-0"}
 
 
+def test_an_assignor_that_takes_without_waiting_is_found_out() -> None:
+    cluster = ClusterView.of({"t": 4})
+    group = having(members(c0="t", c1="t"), 1, c0="t-0 t-1 t-2 t-3")
+    assert taken_while_owned(group, StickyAssignor().assign(cluster, group)) == list(partitions("t-2 t-3"))
+    assert taken_while_owned(group, {"c1": Assignment(partitions("t-1"))}) == list(partitions("t-1"))
+    assert taken_while_owned(group, {}) == []
+
+
 def test_what_a_member_sends() -> None:
     assignor = CooperativeStickyAssignor()
     assert assignor.subscription_user_data(["t"]) == b"\xff\xff\xff\xff"
@@ -110,6 +119,7 @@ def test_nothing_is_taken_over_while_owned_and_two_rounds_settle_it(situation: S
         for member_id, subscription in group.items()
         for partition in subscription.owned_partitions
     }
+    assert taken_while_owned(group, first) == []
     for member_id, assignment in first.items():
         assert all(owner.get(partition, member_id) == member_id for partition in assignment.partitions)
 

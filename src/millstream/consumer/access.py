@@ -1,0 +1,38 @@
+"""One thread at a time: a consumer is not for sharing, and says so instead of going wrong."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from millstream.errors import ConcurrentAccessError
+
+
+class SingleThread:
+    """A context that one thread may enter, again and again, and no other meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner == me:
+            self._depth += 1
+            return
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentAccessError(
+                "another thread is using this consumer: give each thread a consumer of its own. "
+                "Only wakeup() may be called from anywhere"
+            )
+        self._owner = me
+        self._depth = 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()

@@ -1,0 +1,79 @@
+"""What the user wants to read: topics by name or pattern through a group, or partitions of its own choice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from millstream.client.cluster import Cluster
+from millstream.errors import MisuseError
+
+
+class Mode(Enum):
+    """How partitions are chosen. One consumer cannot mix them."""
+
+    NONE = "nothing"
+    TOPICS = "subscribe() with topics"
+    PATTERN = "subscribe() with a pattern"
+    MANUAL = "assign()"
+
+
+class Subscription:
+    """The present choice. Changing between its kinds goes through ``clear``."""
+
+    def __init__(self, *, exclude_internal: bool) -> None:
+        self._exclude_internal = exclude_internal
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+
+    @property
+    def is_by_group(self) -> bool:
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    @property
+    def accepts(self) -> Callable[[str], bool] | None:
+        """Which topics the pattern matches; None without one."""
+        return None if self.pattern is None else self._matches
+
+    def choose_topics(self, topics: Iterable[str]) -> None:
+        self._enter(Mode.TOPICS)
+        self.topics, self.pattern = frozenset(topics), None
+
+    def choose_pattern(self, pattern: re.Pattern[str], cluster: Cluster) -> None:
+        self._enter(Mode.PATTERN)
+        self.pattern = pattern
+        self.topics = self._matching(cluster)
+
+    def choose_partitions(self) -> None:
+        self._enter(Mode.MANUAL)
+
+    def clear(self) -> None:
+        self.mode = Mode.NONE
+        self.topics, self.pattern = frozenset(), None
+
+    def update_topics(self, cluster: Cluster) -> bool:
+        """Follow the topics that match the pattern; returns whether they have changed."""
+        if self.mode is not Mode.PATTERN:
+            return False
+        before, self.topics = self.topics, self._matching(cluster)
+        return before != self.topics
+
+    def _matching(self, cluster: Cluster) -> frozenset[str]:
+        return frozenset(
+            name
+            for name, topic in cluster.topics.items()
+            if self._matches(name) and not (topic.internal and self._exclude_internal)
+        )
+
+    def _matches(self, topic: str) -> bool:
+        return self.pattern is not None and self.pattern.fullmatch(topic) is not None
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise MisuseError(
+                f"this consumer already uses {self.mode.value}, which cannot be mixed with {mode.value}: "
+                "call unsubscribe() first, or use two consumers"
+            )
+        self.mode = mode
