@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from millstream.admin import Admin
     from millstream.consumer import Consumer, RebalanceListener, Record, Records
+    from millstream.consumer.aio import AsyncConsumer
     from millstream.embedded import EmbeddedBroker
     from millstream.model import (
         OffsetAndMetadata,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
     "Consumer",
     "EmbeddedBroker",
     "OffsetAndMetadata",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "millstream.admin",
+    "AsyncConsumer": "millstream.consumer.aio",
     "Consumer": "millstream.consumer",
     "EmbeddedBroker": "millstream.embedded",
     "OffsetAndMetadata": "millstream.model",

@@ -29,6 +29,14 @@ class SingleThread:
         self._owner = me
         self._depth = 1
 
+    def lend(self) -> int | None:
+        """Let the calling thread in on behalf of the owner, which waits for it; returns the owner."""
+        owner, self._owner = self._owner, threading.get_ident()
+        return owner
+
+    def take_back(self, owner: int | None) -> None:
+        self._owner = owner
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

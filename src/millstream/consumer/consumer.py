@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from millstream.client.blocking import Deadline
 from millstream.client.client import Client
@@ -38,6 +38,9 @@ from millstream.serde import deserializer
 
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], Exception | None], None]
 OffsetsToCommit = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _CLOSE_SECONDS = 30.0
 _ITERATION_SECONDS = 1.0
@@ -69,6 +72,7 @@ class Consumer:
         self._positions = self._driver.fetcher.positions
         self._alone = SingleThread()
         self._iteration = Iteration()
+        self._last_polled: Records | None = None
         self._side = UserSide(self._driver, self._consumed)
         self._closed = False
         self._driver.start()
@@ -172,26 +176,39 @@ class Consumer:
         A commit in the loop covers the records that the loop has seen, the present one included.
         """
         while not self._closed:
-            with self._alone:
-                record = self._iteration.next()
-                if record is None:
-                    limit = self._config.max_poll_records
-                    records = self._poll(limit, Deadline(_ITERATION_SECONDS), self._deserializers)
-                    self._iteration.start(records)
-                    continue
-            yield record
+            record = self.next_fetched()
+            if record is None:
+                self.fetch_more()
+            else:
+                yield record
+
+    def next_fetched(self) -> Record | None:
+        """The next record of an iteration that is there already, without waiting."""
+        with self._alone:
+            return self._iteration.next()
+
+    def fetch_more(self) -> None:
+        """Wait a while for the records that an iteration goes on with."""
+        with self._alone:
+            limit = self._config.max_poll_records
+            records = self._poll(limit, Deadline(_ITERATION_SECONDS), self._deserializers)
+            self._iteration.start(records)
 
     def _poll(self, limit: int, deadline: Deadline, deserializers: Deserializers) -> Records:
         self._check_open()
         self._give_back()
         if self._driver.subscription.mode is Mode.NONE:
             raise MisuseError("nothing to poll: call subscribe() or assign() first")
+        if self._last_polled is not None:
+            self._last_polled = Records()
         self._begin_poll()
         try:
             while True:
                 self._side.run_commit_callbacks()
                 self._side.run_rebalance_callbacks(self)
                 records = self._take(limit, deserializers)
+                if records and self._last_polled is not None:
+                    self._last_polled = records
                 if records or self._side.wait(self._news, deadline) is None:
                     return records
         finally:
@@ -463,6 +480,36 @@ class Consumer:
     def wakeup(self) -> None:
         """Make the present or the next blocking call raise WakeupError; from any thread or signal handler."""
         self._side.wakeup()
+
+    def remember_polls(self) -> None:
+        """Keep what the last poll returned, so that ``undo_poll`` can take it back."""
+        self._last_polled = Records()
+
+    def undo_poll(self) -> None:
+        """Nobody has seen the last poll's records: the next poll returns them again."""
+        if self._last_polled is not None:
+            self._iteration.start(self._last_polled)
+            self._last_polled = Records()
+
+    def forget_wakeup(self) -> None:
+        """Take back a ``wakeup`` that came too late to end anything."""
+        self._side.forget_wakeup()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def client_id(self) -> str:
+        return self._config.client_id
+
+    def lend(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method for the thread that is in this consumer now, and waits for the caller."""
+        owner = self._alone.lend()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            self._alone.take_back(owner)
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
         """Commit where that is automatic, run on_revoked, leave the group, and end. Repeating is harmless."""

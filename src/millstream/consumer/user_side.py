@@ -37,6 +37,9 @@ class UserSide:
             self._woken = True
             self._driver.lock.notify_all()
 
+    def forget_wakeup(self) -> None:
+        self._woken = False
+
     def wait(
         self, look: Callable[[], T | None], deadline: Deadline, *, interruptible: bool = True
     ) -> T | None:

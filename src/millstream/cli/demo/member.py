@@ -35,7 +35,10 @@ class CountryCounter(RebalanceListener):
         next_offsets = self._results.next_offsets()
         for partition in partitions:
             consumer.seek(partition, next_offsets[partition.partition])
-        _report({"assigned": sorted(each.partition for each in consumer.assignment())})
+        _report(consumer.assignment())
+
+    def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        _report(consumer.assignment() - set(partitions))
 
     def count_some(self) -> int:
         """Poll once, and put the counts and the offsets of what came into the database, together."""
@@ -90,8 +93,9 @@ def _stop_when_told(consumer: Consumer) -> None:
     threading.Thread(target=wait_for_end_of_input, daemon=True).start()
 
 
-def _report(message: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
+def _report(partitions: Iterable[TopicPartition]) -> None:
+    numbers = sorted(each.partition for each in partitions)
+    sys.stdout.write(json.dumps({"assigned": numbers}) + "\n")
     sys.stdout.flush()
 
 

@@ -1,0 +1,157 @@
+"""AsyncConsumer: the same behaviour, awaited, and an event loop that is never blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from millstream import AsyncConsumer, EmbeddedBroker, Producer, RebalanceListener, TopicPartition
+from millstream.errors import ConcurrentAccessError, ConsumerClosedError, WakeupError
+
+SECONDS = 20.0
+COUNT = 500
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, SECONDS))
+
+
+@pytest.fixture
+def topic(millstream_broker: EmbeddedBroker, millstream_topic: str) -> str:
+    with Producer(bootstrap_servers=millstream_broker.bootstrap_servers, value_serializer="int") as producer:
+        for number in range(COUNT):
+            producer.send(millstream_topic, number)
+    return millstream_topic
+
+
+def consumer(broker: EmbeddedBroker, **settings: object) -> AsyncConsumer:
+    return AsyncConsumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id=f"group-{uuid.uuid4().hex}",
+        value_deserializer="int",
+        auto_offset_reset="earliest",
+        **settings,
+    )
+
+
+def test_reading_and_committing(millstream_broker: EmbeddedBroker, topic: str) -> None:
+    async def work() -> None:
+        async with consumer(millstream_broker) as reader:
+            await reader.subscribe([topic])
+            found: list[int] = []
+            while len(found) < COUNT:
+                found += [record.value for record in await reader.poll(1.0)]
+            assert found == list(range(COUNT))
+            await reader.commit()
+            where = TopicPartition(topic, 0)
+            committed = (await reader.committed([where]))[where]
+            assert committed is not None
+            assert committed.offset == COUNT
+            assert await reader.position(where) == COUNT
+            assert "caught up" in await reader.diagnose() or "under way" in await reader.diagnose()
+
+    run(work())
+
+
+def test_iterating_commits_what_was_seen(millstream_broker: EmbeddedBroker, topic: str) -> None:
+    async def work() -> None:
+        async with consumer(millstream_broker, enable_auto_commit=False) as reader:
+            await reader.subscribe([topic])
+            async for record in reader:
+                if record.value == 41:
+                    await reader.commit()
+                    break
+            where = TopicPartition(topic, 0)
+            committed = (await reader.committed([where]))[where]
+            assert committed is not None
+            assert committed.offset == 42
+
+    run(work())
+
+
+class AsyncListener(RebalanceListener):
+    """Seeks in a coroutine, as the partitions come."""
+
+    def __init__(self) -> None:
+        self.assigned: list[TopicPartition] = []
+        self.revoked: list[TopicPartition] = []
+
+    async def on_assigned(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:  # type: ignore[override]
+        self.assigned += partitions
+        for partition in partitions:
+            await consumer.seek(partition, 490)
+
+    async def on_revoked(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:  # type: ignore[override]
+        self.revoked += partitions
+        await consumer.commit(dict.fromkeys(partitions, 7))
+
+
+def test_a_listener_of_coroutines(millstream_broker: EmbeddedBroker, topic: str) -> None:
+    async def work() -> None:
+        listener = AsyncListener()
+        reader = consumer(millstream_broker, enable_auto_commit=False)
+        await reader.subscribe([topic], listener=listener)
+        records = await reader.poll(10.0)
+        assert records[0].offset == 490
+        assert listener.assigned == [TopicPartition(topic, 0)]
+        await reader.close()
+        assert listener.revoked == [TopicPartition(topic, 0)]
+
+    run(work())
+
+
+def test_the_loop_goes_on_while_a_poll_waits(
+    millstream_broker: EmbeddedBroker, millstream_topic: str
+) -> None:
+    async def work() -> None:
+        async with consumer(millstream_broker) as reader:
+            await reader.subscribe([millstream_topic])
+            await reader.poll(0.5)
+            waiting = asyncio.create_task(reader.poll(5.0))
+            longest = 0.0
+            for _ in range(50):
+                before = time.perf_counter()
+                await asyncio.sleep(0.002)
+                longest = max(longest, time.perf_counter() - before)
+            assert longest < 1.0
+            with pytest.raises(ConcurrentAccessError):
+                await reader.poll(0)
+            reader.wakeup()
+            with pytest.raises(WakeupError):
+                await waiting
+
+    run(work())
+
+
+def test_a_cancelled_poll_loses_nothing(millstream_broker: EmbeddedBroker, topic: str) -> None:
+    async def work() -> None:
+        async with consumer(millstream_broker) as reader:
+            await reader.subscribe([topic])
+            for _ in range(20):
+                waiting = asyncio.create_task(reader.poll(5.0, max_records=1))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            found: list[int] = []
+            while len(found) < COUNT:
+                found += [record.value for record in await reader.poll(1.0)]
+            assert found == list(range(COUNT))
+
+    run(work())
+
+
+def test_use_after_close(millstream_broker: EmbeddedBroker) -> None:
+    async def work() -> None:
+        reader = consumer(millstream_broker)
+        await reader.close()
+        await reader.close()
+        with pytest.raises(ConsumerClosedError):
+            await reader.poll(0)
+
+    run(work())
