@@ -75,13 +75,9 @@ def throughput() -> Section:
             for broker in brokers:  # warm up, and leave something to read
                 produce(broker, topics[broker.name], size, count)
             print(f"  consume, {size} B")
-            read = alternate(
-                {b.name: partial(consume, b, topics[b.name], count) for b in brokers}, ROUNDS
-            )
+            read = alternate({b.name: partial(consume, b, topics[b.name], count) for b in brokers}, ROUNDS)
             print(f"  produce, {size} B, acks=all")
-            write = alternate(
-                {b.name: _produce_afresh(b, size, count) for b in brokers}, ROUNDS
-            )
+            write = alternate({b.name: _produce_afresh(b, size, count) for b in brokers}, ROUNDS)
             rows.append(_row(f"produce {size} B, acks=all", write, ours, theirs))
             rows.append(_row(f"consume {size} B", read, ours, theirs))
     text = table(("", "millstream rec/s", "Apache Kafka rec/s", "ratio"), rows)
@@ -113,7 +109,7 @@ def _row(
 
 
 def start_and_partitions() -> Section:
-    """Seconds to the first answer: empty, with 1,000 partitions, and beside Apache Kafka where it is there."""
+    """Seconds to the first answer: empty, with 1,000 partitions, and beside Apache Kafka if it is there."""
     contestants: dict[str, Callable[[], float]] = {"millstream": partial(_cold_start, Millstream)}
     if fetch_jars():
         contestants["Apache Kafka 4.1"] = partial(_cold_start, ApacheKafka)
@@ -121,8 +117,10 @@ def start_and_partitions() -> Section:
     starts = alternate(contestants, ROUNDS)
     rows = [(f"start, {name}", f"{measured.median:.2f} s") for name, measured in starts.items()]
     rows += _thousand_partitions()
-    return Section("Broker: start", "From the start of the process to the first answered request.\n\n"
-                   + table(("", "median"), rows))
+    return Section(
+        "Broker: start",
+        "From the start of the process to the first answered request.\n\n" + table(("", "median"), rows),
+    )
 
 
 def _cold_start(kind: type[BrokerProcess]) -> float:

@@ -28,7 +28,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def ratio(ours: float, theirs: float) -> str:
-    return f"**{ours / theirs:.2f}×**"
+    return f"**{ours / theirs:.2f}x**"
 
 
 def write(sections: Iterable[Section]) -> None:

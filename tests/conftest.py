@@ -1,13 +1,70 @@
-"""What all tests share: the address of a broker."""
+"""What all tests share: the address of a broker, clients for it, and names that no other test uses."""
 
 from __future__ import annotations
 
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Protocol
+
 import pytest
 
-from millstream.embedded import EmbeddedBroker
+from millstream.admin import Admin
+from millstream.producer import Producer
+
+
+class NewTopic(Protocol):
+    """Makes a topic for one test, and returns its name."""
+
+    def __call__(self, partitions: int = 1, name: str = "", **configs: object) -> str: ...
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(millstream_broker: EmbeddedBroker) -> str:
-    """Where the broker of this session listens."""
-    return millstream_broker.bootstrap_servers
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """Where the broker of this session listens: the embedded one, or MILLSTREAM_TEST_SERVERS."""
+    given = os.environ.get("MILLSTREAM_TEST_SERVERS")
+    if given:
+        return given
+    address: str = request.getfixturevalue("millstream_broker").bootstrap_servers
+    return address
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap_servers: str) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="session")
+def producer(bootstrap_servers: str) -> Iterator[Producer]:
+    """A producer that sends at once what it is given."""
+    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=0) as producer:
+        yield producer
+
+
+@pytest.fixture
+def new_topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[NewTopic]:
+    """Topics named after the test, deleted after it. Settings are Kafka's, with underscores for the dots."""
+    made: list[str] = []
+
+    def make(partitions: int = 1, name: str = "", **configs: object) -> str:
+        topic = f"{_readable(request)}-{name or len(made)}-{uuid.uuid4().hex[:8]}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        admin.create_topic(topic, partitions=partitions, configs=settings)
+        made.append(topic)
+        return topic
+
+    yield make
+    admin.delete_topics(made)
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """The name of a group that nobody else is in."""
+    return f"{_readable(request)}-{uuid.uuid4().hex[:8]}"
+
+
+def _readable(request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name
+    return re.sub(r"[^a-zA-Z0-9._-]+", "-", name)[:100].strip("-")

@@ -17,7 +17,6 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
 
 from millstream.errors import ConfigError
@@ -138,11 +137,17 @@ Names = Annotated[tuple[object, ...], read_names]
 Reader = Callable[[object], Any]
 
 
-@cache
+_READERS: dict[str, dict[str, Reader | None]] = {}
+
+
 def _readers(cls: type[Settings]) -> dict[str, Reader | None]:
     """Return how each setting of a class is read; None where the object is taken as it comes."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: _reader_of(hints[field.name]) for field in fields(cls)}
+    found = _READERS.get(cls.__qualname__)
+    if found is None:
+        hints = get_type_hints(cls, include_extras=True)
+        found = {field.name: _reader_of(hints[field.name]) for field in fields(cls)}
+        _READERS[cls.__qualname__] = found
+    return found
 
 
 def _reader_of(hint: object) -> Reader | None:

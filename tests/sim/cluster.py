@@ -75,11 +75,11 @@ class Cluster:
 
     # ---- requests ----
 
-    def find_coordinator(self) -> FindCoordinatorResponse:
+    def find_coordinator(self, error_probability: float) -> FindCoordinatorResponse:
         """What any broker answers, in both the old form and the new one."""
         error = ErrorCode.NONE if self.is_up(self.coordinator_node) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         node_id = self.coordinator_node
-        if self.world.chance(0.02):
+        if self.world.chance(error_probability):
             node_id = self.world.rng.randrange(len(self.nodes))  # metadata that is not up to date
         found = Coordinator(key=GROUP, node_id=node_id, host="sim", port=node_id, error_code=error)
         return FindCoordinatorResponse(

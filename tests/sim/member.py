@@ -228,13 +228,13 @@ class Member:
         """FindCoordinator goes to any broker over another connection."""
         assert send.request_type is FindCoordinatorRequest
         delay_ms = self.network.latency_ms() + self.network.latency_ms()
-        if self.is_cut_off or self.world.chance(0.01):
+        if self.is_cut_off or self.world.chance(self.network.loss_probability):
             self.world.later(send.timeout_ms, self.failed, core, send.token, MillstreamTimeoutError())
         else:
             self.world.later(delay_ms, self._found, core, send.token)
 
     def _found(self, core: Core, token: int) -> None:
-        self.received(core, token, self.cluster.find_coordinator())
+        self.received(core, token, self.cluster.find_coordinator(self.network.loss_probability))
 
     def received(self, core: Core, token: int, response: Response) -> None:
         if not self.is_alive:

@@ -42,6 +42,8 @@ class Network:
         self.world = world
         self.slowest_ms = 8
         self.ghost_probability = 0.0
+        self.loss_probability = 0.0
+        """Of questions for the coordinator, and of wrong answers to them."""
         self.on_wire = on_wire
         self._versions = versions
 

@@ -189,6 +189,7 @@ class Scenario:
 def _chaos(scenario: Scenario) -> None:
     rng = scenario.world.rng
     scenario.network.ghost_probability = rng.choice((0.0, 0.3))
+    scenario.network.loss_probability = 0.02
     scenario.network.slowest_ms = rng.choice((4, 8, 60))
     for _ in range(rng.randint(1, 4)):
         scenario.start(scenario.draw_habits())
@@ -206,7 +207,7 @@ def _chaos(scenario: Scenario) -> None:
 def _heal(scenario: Scenario) -> None:
     scenario.world.note("faults end")
     scenario.network.slowest_ms = 8
-    scenario.network.ghost_probability = 0.0
+    scenario.network.ghost_probability = scenario.network.loss_probability = 0.0
     scenario.cluster.slowest_write_ms = 4
     scenario.cluster.write_failure_probability = 0.0
     for member in scenario.members:

@@ -1,4 +1,4 @@
-"""A client as small as can be: one blocking socket, frames in and out. For tests of what the broker answers."""
+"""A client as small as can be: one blocking socket, frames in and out. To see what the broker answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from millstream.broker.broker import Broker
 from millstream.broker.log.files import Files
@@ -130,7 +130,7 @@ def produce_request(
     )
 
 
-def batch(*values: bytes, **fields: int) -> bytes:
+def batch(*values: bytes, **fields: Any) -> bytes:
     records = [RecordData(number, 1_700_000_000_000, None, value) for number, value in enumerate(values)]
     return encode_batch(records, **fields)
 

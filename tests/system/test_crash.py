@@ -69,9 +69,16 @@ class Load:
         if error is not None:
             self.failed += 1
             return
-        where = (message.partition(), message.offset())
+        where = placed(message)
         assert where not in self.acknowledged, f"two records were acknowledged at {where}"
-        self.acknowledged[where] = message.value()
+        self.acknowledged[where] = message.value() or b""
+
+
+def placed(message: confluent_kafka.Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
 
 
 @pytest.fixture
@@ -92,7 +99,7 @@ def read_all(servers: str) -> dict[tuple[int, int], bytes]:
     while len(found) < total:
         for message in consumer.consume(10_000, 1.0):
             assert message.error() is None, message.error()
-            found[message.partition(), message.offset()] = message.value()
+            found[placed(message)] = message.value() or b""
         assert time.monotonic() < deadline, f"{len(found)} of {total} records could be read"
     consumer.close()
     return found

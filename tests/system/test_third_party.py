@@ -19,7 +19,12 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from millstream.embedded import EmbeddedBroker
 
@@ -135,8 +140,8 @@ def read_confluent(servers: str, topic: str, count: int) -> list[Sample]:
             message = consumer.poll(1.0)
             if message is not None:
                 assert message.error() is None, message.error()
-                headers = tuple((name, value) for name, value in message.headers() or ())
-                found.append(Sample(message.key(), message.value(), headers))
+                headers: Any = message.headers() or ()
+                found.append(Sample(message.key(), message.value(), tuple(map(tuple, headers))))
     finally:
         consumer.close()
     return found
@@ -151,8 +156,8 @@ def read_kafka_python(servers: str, topic: str, count: int) -> list[Sample]:
         found: list[Sample] = []
         deadline = time.monotonic() + SECONDS
         while len(found) < count and time.monotonic() < deadline:
-            for record in consumer.poll(timeout_ms=1000).get(partition, ()):
-                found.append(Sample(record.key, record.value, tuple(map(tuple, record.headers))))
+            records = consumer.poll(timeout_ms=1000).get(partition, ())
+            found += [Sample(each.key, each.value, tuple(map(tuple, each.headers))) for each in records]
         return found
     finally:
         consumer.close()
@@ -249,7 +254,7 @@ def test_the_record_with_the_largest_timestamp(broker: EmbeddedBroker, topic: st
     producer.flush(SECONDS)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     partition = confluent_kafka.TopicPartition(topic, 0)
-    spec = confluent_kafka.admin.OffsetSpec.max_timestamp()
+    spec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     result = admin.list_offsets({partition: spec}, request_timeout=SECONDS)[partition].result(SECONDS)
     assert (result.offset, result.timestamp) == (1, 1_700_000_005_000)
 
@@ -262,7 +267,7 @@ def test_topics_by_admin(broker: EmbeddedBroker) -> None:
         other = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         described = other.list_topics(name, SECONDS)
         assert sorted(described.topics[name].partitions) == [0, 1, 2]
-        resource = confluent_kafka.admin.ConfigResource("topic", name)
+        resource = ConfigResource("topic", name)
         configs = other.describe_configs([resource])
         assert configs[resource].result(SECONDS)["retention.ms"].value == "1234567"
         admin.delete_topics([name])

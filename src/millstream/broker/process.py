@@ -22,14 +22,15 @@ from millstream.settings import parse_address
 
 def main() -> int:
     """Run one broker. Exits 0 after a clean stop, 1 when it could not start."""
+    # Ctrl-C in a terminal reaches us as well: the program decides, and needs us while it closes its clients.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="millstream broker: %(levelname)s %(message)s")
     try:
         broker = _start(json.loads(sys.stdin.buffer.readline()))
     except (MillstreamError, OSError, ValueError, KeyError) as error:
         _answer({"error": str(error)})
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: broker.stop())
+    signal.signal(signal.SIGTERM, lambda *_: broker.stop())
     broker.reactor.watch(sys.stdin.fileno(), READABLE, lambda _: _stop_at_end(broker))
     _answer({"address": broker.address})
     broker.run()

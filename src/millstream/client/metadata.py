@@ -124,9 +124,8 @@ class Metadata:
         record waits for one, or a deleted topic would come back because somebody once used it.
         """
         wanted = None if topics is None else frozenset(topics)
-        if done is None and any(ask.covers(wanted, create) for ask in self._asks):
-            return
-        self._asks.append(_Ask(wanted, done, create))
+        if done is not None or not any(ask.covers(wanted, create) for ask in self._asks):
+            self._asks.append(_Ask(wanted, done, create))
         self._plan()
 
     def refresh_tracked(self) -> None:

@@ -39,6 +39,7 @@ from millstream.wire.messages.metadata import (
     DescribeClusterResponse,
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseTopic,
 )
 from tests.unit.client.fake_broker import FakeBroker, HangUp, all_versions
 
@@ -545,3 +546,26 @@ def test_a_forked_child_is_told_to_make_its_own(broker: FakeBroker) -> None:
         assert os.waitstatus_to_exitcode(status) == 0
         send(client).result(SECONDS)  # the parent's connection is unharmed
     assert broker.connections == 1
+
+
+def test_askers_who_come_during_an_answer_are_not_forgotten(broker: FakeBroker) -> None:
+    """While a tracked topic is missing the client asks again by itself: that must not swallow other asks."""
+
+    def missing(request: Any) -> MetadataResponse:
+        response = broker.metadata()
+        response.topics = [
+            MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=topic.name, partitions=[]
+            )
+            for topic in request.topics
+        ]
+        return response
+
+    broker.handlers[MetadataRequest] = missing
+    with client_of(broker) as client:
+        calls = BlockingCalls(client)
+        client.submit(lambda: client.metadata.track(["later"]))
+        for _ in range(50):
+            cluster = calls.refresh_metadata(["later"], Deadline(SECONDS))
+            assert "later" in cluster.errors
+        assert len(client.metadata._asks) <= 2

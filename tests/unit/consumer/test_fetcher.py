@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.fetch_events import LeadersTold, MetadataNeeded
 from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
 from millstream.consumer.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, Paused, Retrying
@@ -223,6 +224,18 @@ def test_partitions_take_turns() -> None:
     assert min(counts) >= 5, counts
 
 
+def test_partitions_take_turns_also_where_the_broker_does_not_see_to_it() -> None:
+    logs = {TopicPartition("t", index): log_of(30) for index in range(4)}
+    world = world_of(logs, FetchSettings(fetch_max_bytes=200, max_partition_fetch_bytes=200))
+    world.cluster.keeps_sessions = False
+    seen: list[int] = []
+    for _ in range(20):
+        world.settle(1)
+        seen += [record.partition for record in world.take()]
+    counts = [seen.count(index) for index in range(4)]
+    assert min(counts) >= 4, counts
+
+
 def test_memory_for_fetched_data_is_bounded() -> None:
     logs = {TopicPartition("t", index): log_of(100, leader=index % 2) for index in range(6)}
     limit = 8_000
@@ -251,6 +264,22 @@ def test_paused_data_gives_way_when_there_is_no_room_for_others() -> None:
     assert world.fetcher.buffered_bytes == 0
     world.fetcher.positions.resume([T0])
     assert sum(record.partition == 0 for record in world.read(60)) == 50, "it is fetched again"
+
+
+def test_what_was_fetched_ahead_of_data_that_gave_way_is_not_kept() -> None:
+    logs = {T0: log_of(50), T1: log_of(50)}
+    world = world_of(logs, FetchSettings(queued_max_bytes=4_000, max_partition_fetch_bytes=1_500))
+    world.fetcher.positions.pause([T1])
+    world.poll()
+    world.deliver(world.wire[0])
+    (ahead,) = world.poll()
+    assert fetched(ahead)[0][2] > 0
+    world.fetcher.positions.pause([T0])
+    world.fetcher._fetches.buffer.drop_paused()
+    world.deliver(ahead)
+    assert world.fetcher.buffered_bytes == 0
+    world.fetcher.positions.resume([T0])
+    assert [record.offset for record in world.read(60) if record.partition == 0] == list(range(50))
 
 
 def test_a_node_with_enough_waiting_is_not_asked_for_more() -> None:
@@ -329,6 +358,24 @@ def test_a_follower_that_is_down_is_not_asked() -> None:
     world.deliver(send)
     assert world.poll() == [], "the leader sends us there in vain: not in a hot loop"
     assert world.fetcher.next_wake_ms(world.now_ms) == 100
+
+
+def test_a_new_leader_gives_advice_of_its_own() -> None:
+    world, log = rack_world()
+    world.settle(1)
+    (send,) = world.poll()
+    assert send.target == Node(1)
+    log.new_epoch(1, leader=0)
+    world.fetcher.update_cluster(world.cluster.metadata())
+    (send,) = world.poll()
+    assert send.target == Node(0)
+
+
+def test_a_leader_that_prefers_itself_is_read_from() -> None:
+    world, log = rack_world()
+    (send,) = world.poll()
+    answer(send, world, preferred_read_replica=0, records=log.batches[0])
+    assert len(world.take()) == 1
 
 
 # -- errors
@@ -488,3 +535,31 @@ def test_values_come_as_they_are() -> None:
     log = FakeLog()
     log.append(b"a", None, b"")
     assert values(world_of({T0: log}).read()) == [b"a", None, b""]
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "duration_ms"),
+    [
+        ("earliest", ResetStrategy.EARLIEST, 0),
+        ("latest", ResetStrategy.LATEST, 0),
+        ("none", None, 0),
+        ("by_duration:PT1H", ResetStrategy.BY_DURATION, 3_600_000),
+    ],
+)
+def test_settings_come_from_those_of_the_consumer(
+    text: str, strategy: ResetStrategy | None, duration_ms: int
+) -> None:
+    given = {"bootstrap.servers": "h:1", "auto.offset.reset": text, "fetch.max.bytes": 7, "client.rack": "r"}
+    found = FetchSettings.from_config(ConsumerConfig.from_settings(given))
+    assert (found.auto_offset_reset, found.reset_duration_ms) == (strategy, duration_ms)
+    assert (found.fetch_max_bytes, found.client_rack, found.uses_committed) == (7, "r", False)
+    grouped = ConsumerConfig.from_settings({**given, "group.id": "g"})
+    assert FetchSettings.from_config(grouped).uses_committed
+
+
+def test_defaults_are_those_of_the_consumer() -> None:
+    config = ConsumerConfig.from_settings({"bootstrap.servers": "h:1", "group.id": "g"})
+    assert FetchSettings.from_config(config) == FetchSettings()

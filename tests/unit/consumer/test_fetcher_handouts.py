@@ -143,6 +143,15 @@ def test_several_aborted_transactions_of_one_producer() -> None:
     assert values(world_of(log, COMMITTED).read()) == [b"kept"]
 
 
+def test_a_batch_outside_of_transactions_is_never_aborted() -> None:
+    log = FakeLog()
+    log.append(b"aborted", producer_id=3, producer_epoch=0, transactional=True)
+    log.append(b"plain", producer_id=3, producer_epoch=0)
+    log.append_marker(3, ControlType.ABORT)
+    log.aborted = [(3, 0, 2)]
+    assert values(world_of(log, COMMITTED).read()) == [b"plain"]
+
+
 def test_markers_alone_move_the_position() -> None:
     log = FakeLog()
     log.append_marker(3, ControlType.COMMIT)
@@ -384,6 +393,16 @@ def test_what_was_drawn_but_not_accepted_is_drawn_again() -> None:
     draw(world.fetcher.begin_take(), 1, RAW)
     assert values(world.take(1)) == [b"0"]
     assert values(world.take(1)) == [b"1"]
+
+
+def test_what_was_drawn_twice_counts_once() -> None:
+    world = world_of(log_with(b"0", b"1", b"2"))
+    world.settle(1)
+    early = draw(world.fetcher.begin_take(), 1, RAW)
+    assert values(world.take(2)) == [b"0", b"1"]
+    assert list(world.fetcher.finish_take(early, 0)) == []
+    assert world.positions == {T0: 2}
+    assert values(world.read()) == [b"2"]
 
 
 def test_only_the_partitions_that_moved_meanwhile_are_left_out() -> None:

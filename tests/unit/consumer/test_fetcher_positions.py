@@ -275,6 +275,19 @@ def test_without_a_leader_metadata_is_asked_for_again_and_again() -> None:
     assert world.positions == {T0: 3}
 
 
+def test_a_leader_that_comes_back_is_asked_at_once() -> None:
+    log = log_of(3)
+    log.leader = -1
+    world = world_of(log, LATEST)
+    for _ in range(4):
+        world.settle(1)
+    world.poll()
+    assert world.fetcher.next_wake_ms(world.now_ms) is not None, "it waits"
+    log.leader = 0
+    world.fetcher.update_cluster(world.cluster.metadata())
+    assert len(world.poll()) == 1
+
+
 # -- out of range
 
 

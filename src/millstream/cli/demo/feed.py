@@ -15,6 +15,7 @@ from millstream.cli.demo.customers import Customer
 from millstream.model import RecordMetadata
 
 _AT_ONCE: Final = 100
+_CLOSE_SECONDS: Final = 1.0
 
 
 class Feed:
@@ -43,8 +44,9 @@ class Feed:
         traceback: TracebackType | None,
     ) -> None:
         self._ended.set()
-        self._thread.join()
-        self._producer.close()
+        self._thread.join(_CLOSE_SECONDS)
+        # After an error, or Ctrl-C, the broker may be gone: what is not delivered yet does not matter then.
+        self._producer.close(None if kind is None else _CLOSE_SECONDS)
 
     @property
     def is_done(self) -> bool:

@@ -13,14 +13,19 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from millstream.cli.demo.results import OffsetRange, Results
 from millstream.consumer import Consumer, RebalanceListener
-from millstream.errors import CommitFailedError, RetriableCommitFailedError, WakeupError
+from millstream.errors import (
+    CommitFailedError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    WakeupError,
+)
 from millstream.model import TopicPartition
 
 
@@ -57,7 +62,7 @@ class CountryCounter(RebalanceListener):
 
     def commit(self) -> None:
         """Tell the group, for those who watch its lag; the database alone decides where to go on."""
-        with suppress(CommitFailedError, RetriableCommitFailedError):
+        with suppress(CommitFailedError, RebalanceInProgressError, RetriableCommitFailedError):
             self._consumer.commit()
 
 

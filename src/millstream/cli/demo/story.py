@@ -34,13 +34,15 @@ class Story:
 
     def tell(self, text: str) -> None:
         """Say something in prose; rich's markup works."""
-        self._console.print(Padding(Text.from_markup(text), (0, 0, 0, 3)))
+        self._console.print(Padding(Text.from_markup(text), (0, 0, 0, 3), expand=False))
         sys.stdout.flush()
 
     def by_hand(self, *commands: str) -> None:
         """Show how to do it oneself."""
         for command in commands:
-            self._console.print(Padding(Text.assemble(("$ ", "dim"), (command, "green")), (0, 0, 0, 3)))
+            self._console.print(
+                Padding(Text.assemble(("$ ", "dim"), (command, "green")), (0, 0, 0, 3), expand=False)
+            )
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Show a table; numbers are aligned to the right."""
@@ -51,7 +53,7 @@ class Story:
             table.add_column(name, justify="right" if is_number else "left")
         for line in lines:
             table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line))
-        self._console.print(Padding(table, (0, 0, 0, 3)))
+        self._console.print(Padding(table, (0, 0, 0, 3), expand=False))
 
     def ownership(self, owners: Mapping[str, Sequence[int]]) -> None:
         """Show which member has which partitions."""
@@ -62,4 +64,6 @@ class Story:
     def verdict(self, good: bool, text: str) -> None:
         """Say how it ended."""
         mark, colour = ("✓", "green") if good else ("✗", "red")
-        self._console.print(Padding(Text.from_markup(f"[bold {colour}]{mark} {text}[/]"), (0, 0, 0, 3)))
+        self._console.print(
+            Padding(Text.from_markup(f"[bold {colour}]{mark} {text}[/]"), (0, 0, 0, 3), expand=False)
+        )
