@@ -137,16 +137,16 @@ Names = Annotated[tuple[object, ...], read_names]
 Reader = Callable[[object], Any]
 
 
-_READERS: dict[str, dict[str, Reader | None]] = {}
+_READERS: dict[type[Settings], dict[str, Reader | None]] = {}
 
 
 def _readers(cls: type[Settings]) -> dict[str, Reader | None]:
     """Return how each setting of a class is read; None where the object is taken as it comes."""
-    found = _READERS.get(cls.__qualname__)
+    found = _READERS.get(cls)
     if found is None:
         hints = get_type_hints(cls, include_extras=True)
         found = {field.name: _reader_of(hints[field.name]) for field in fields(cls)}
-        _READERS[cls.__qualname__] = found
+        _READERS[cls] = found
     return found
 
 

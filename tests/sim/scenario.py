@@ -200,6 +200,7 @@ def _chaos(scenario: Scenario) -> None:
         scenario.run_for(rng.randint(1, 2 * pace_ms))
         rng.choice(faults)(scenario)
     _heal(scenario)
+    scenario.run_for(4_000)  # time to notice the last faults: a session, and a refresh of metadata
     scenario.settle(SETTLE_MS)
     scenario.stay_settled()
 

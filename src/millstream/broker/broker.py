@@ -45,6 +45,8 @@ log = logging.getLogger("millstream.broker")
 _STALLED_FRAME_MS: Final = 30_000
 _SPARE_DESCRIPTORS: Final = 256
 """Descriptors that connections may not take: the logs need some."""
+_MAX_GROUP_RECORD_BYTES: Final = 64 << 20
+"""A large group's generation is one record: its members' subscriptions and assignments together."""
 _DRAIN_MS: Final = 1000
 """How long a stop waits for answers that are on their way."""
 
@@ -217,6 +219,7 @@ class Broker:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(self.settings.offsets_topic_segment_bytes),
+            "max.message.bytes": str(_MAX_GROUP_RECORD_BYTES),
         }
         topic = self.create_topic(OFFSETS_TOPIC, self.settings.offsets_topic_num_partitions, configs)
         assert topic is not None, "it was not only checked"

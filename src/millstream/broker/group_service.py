@@ -68,6 +68,10 @@ class GroupService:
             for record in _stored_records(partition):
                 self._coordinator.apply(record)
         self._take(self._coordinator.loaded(self._moment()))
+        # A crash may have come between a topic's deletion and that of its offsets.
+        for name in self._coordinator.committed_topics():
+            if self._broker.topics.get(name) is None:
+                self.topic_deleted(name)
 
     def handle(self, request: Request, context: RequestContext) -> None:
         """Pass a request on; the coordinator's outcomes answer it, now or later."""

@@ -17,11 +17,12 @@ from millstream.cli.names import require_topics
 from millstream.cli.outcome import DONE, CommandError
 from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
 from millstream.consumer import Consumer, RebalanceListener
-from millstream.errors import WakeupError
+from millstream.errors import CommitFailedError, RebalanceInProgressError, WakeupError
 from millstream.model import TopicPartition
 
 _POLL_SECONDS: Final = 1.0
 _MOST_AT_ONCE: Final = 5_000
+_REBALANCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class _Reading(RebalanceListener):
         self._render = render
         self._commits = commits
         self._left = limits.maximum
+        self._ending = False
         self._all_printed = True
         """False from the moment records are handed out until they are on standard output."""
         self._ends: dict[TopicPartition, int] | None = None
@@ -128,16 +130,21 @@ class _Reading(RebalanceListener):
         with _wakes_on_signals(self._consumer) as received:
             with suppress(WakeupError):
                 self._print_until_enough()
-            self._commit()
+            self._commit_at_end()
             return 128 + received[0] if received else DONE
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._limits.exit_at_end:
+        if self._ending:
+            consumer.pause(*partitions)
+        elif self._limits.exit_at_end:
             ends = consumer.end_offsets(partitions) if partitions else {}
             self._ends = (self._ends or {}) | ends
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._commit()
+        with suppress(
+            CommitFailedError, RebalanceInProgressError
+        ):  # then they come again, to their next owner
+            self._commit()
         self.on_lost(consumer, partitions)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -180,6 +187,20 @@ class _Reading(RebalanceListener):
         if self._ends is None:
             return False
         return all(self._consumer.position(partition) >= end for partition, end in self._ends.items())
+
+    def _commit_at_end(self) -> None:
+        """Commit for the last time. A rebalance may have to end first: take part in it, but read nothing."""
+        self._ending = True
+        deadline_s = time.monotonic() + _REBALANCE_SECONDS
+        while True:
+            try:
+                self._commit()
+                return
+            except RebalanceInProgressError:
+                if time.monotonic() > deadline_s:
+                    raise
+                self._consumer.pause(*self._consumer.assignment())
+                self._consumer.poll(timeout=0.1)
 
     def _commit(self) -> None:
         """Commit what was printed: nothing when the last records were not, as they must come again."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.model import Header
+from millstream.producer.records import encode_records
 from millstream.wire.batches import (
     BATCH_OVERHEAD,
     NO_PRODUCER_EPOCH,
@@ -20,7 +21,6 @@ from millstream.wire.batches import (
     assemble_batch,
 )
 from millstream.wire.codecs import Codec, compress
-from millstream.wire.primitives import NULL_LENGTH, encode_varint
 
 if TYPE_CHECKING:
     from millstream.producer.accumulator import PartitionQueue
@@ -29,9 +29,6 @@ RECORD_OVERHEAD = 12
 """What a small record takes besides its key, value and headers: lengths, deltas and attributes."""
 HEADER_OVERHEAD = 4
 """What a record header takes besides its name and value."""
-
-_SMALL = [encode_varint(value) for value in range(4096)]
-_SMALL_LIMIT = len(_SMALL)
 
 
 class Batch:
@@ -160,56 +157,3 @@ class Batch:
         part.size = self.size * (end - start) // self.count
         part.seal()
         return part
-
-
-def encode_records(
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    timestamps: Sequence[int],
-    headers: dict[int, Sequence[Header]],
-) -> bytes:
-    """The records of a batch, one after the other: offsets count from 0, times from the first record's.
-
-    This is the producer's hottest loop. Small numbers are looked up rather than encoded.
-    """
-    small, limit, null = _SMALL, _SMALL_LIMIT, NULL_LENGTH
-    base = timestamps[0]
-    parts: list[bytes] = []
-    for index, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
-        elapsed = timestamp - base
-        time_part = small[elapsed] if 0 <= elapsed < limit else encode_varint(elapsed)
-        offset_part = small[index] if index < limit else encode_varint(index)
-        if key is None:
-            key_part, key = null, b""
-        else:
-            size = len(key)
-            key_part = small[size] if size < limit else encode_varint(size)
-        if value is None:
-            value_part, value = null, b""
-        else:
-            size = len(value)
-            value_part = small[size] if size < limit else encode_varint(size)
-        header_part = encode_headers(headers[index]) if index in headers else b"\0"
-        size = (
-            1
-            + len(time_part)
-            + len(offset_part)
-            + len(key_part)
-            + len(key)
-            + len(value_part)
-            + len(value)
-            + len(header_part)
-        )
-        size_part = small[size] if size < limit else encode_varint(size)
-        parts += (size_part, b"\0", time_part, offset_part, key_part, key, value_part, value, header_part)
-    return b"".join(parts)
-
-
-def encode_headers(headers: Sequence[Header]) -> bytes:
-    """A record's headers: their number, then each name and value with its length."""
-    parts = [encode_varint(len(headers))]
-    for name, value in headers:
-        encoded = name.encode()
-        parts += (encode_varint(len(encoded)), encoded)
-        parts += (NULL_LENGTH,) if value is None else (encode_varint(len(value)), value)
-    return b"".join(parts)

@@ -24,7 +24,8 @@ What the driver must do
    will be: ``append_failed(token, error)``. Exactly one of the two, once for each token; writes that touch
    the same group must be reported in the order in which they were handed out. Both return an Outcome.
    A failed append must leave nothing behind: a record that turns up again after a restart was told to be
-   lost. (Each record alone is valid, so a crash may keep any beginning of an unreported write.)
+   lost. (Each record alone is valid, so a crash may keep any beginning of an unreported write. And writes of
+   more than one group only ever remove things: of those, a part that stays in the log does no harm.)
 5. Do not call ``apply`` for live writes: ``appended`` does.
 6. Tell it about topics: ``partition_exists`` is asked by commits; call ``topic_deleted`` after a deletion,
    and after ``loaded`` for each of ``committed_topics`` that is not there any more: a topic that is made

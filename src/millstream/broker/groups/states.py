@@ -21,11 +21,11 @@ class GroupState(Enum):
 
 
 MEANING: Final[Mapping[GroupState, str]] = {
-    GroupState.EMPTY: "no members; committed offsets may linger",
+    GroupState.EMPTY: "no members, perhaps committed offsets",
     GroupState.PREPARING_REBALANCE: "joins are parked until all members are here or time is up",
     GroupState.COMPLETING_REBALANCE: "a new generation waits for its leader's assignment",
     GroupState.STABLE: "every member has, or can fetch, its assignment",
-    GroupState.DEAD: "gone: deleted, expired, or the broker stops",
+    GroupState.DEAD: "deleted, expired, or the broker stops",
 }
 
 TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = {
@@ -54,7 +54,8 @@ ALLOWED: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 def mermaid() -> str:
     """The table as the text of a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> Empty"]
-    lines += [f"    {state.value}: {state.value}<br/>{MEANING[state]}" for state in GroupState]
+    for state in GroupState:  # of several descriptions Mermaid takes the first for the title
+        lines += [f"    {state.value}: {state.value}", f"    {state.value}: {MEANING[state]}"]
     lines += [f"    {before.value} --> {after.value}: {why}" for (before, after), why in TRANSITIONS.items()]
     lines.append("    Dead --> [*]")
     return "\n".join(lines) + "\n"

@@ -186,17 +186,10 @@ class PartitionLog(LogStore):
                 self._save_epochs()
             segment.append(view, placed, self.config.index_interval_bytes)
         except OSError as error:
-            self._undo_write()
+            self._try_repair(self._cut_back)
             raise KafkaStorageError(f"{self.directory}: {error}") from error
         self._unsynced.add(segment.file)
         self._changed = True
-
-    def _undo_write(self) -> None:
-        """Cut off what a failed write may have left, now or before the next append."""
-        if len(self._segments):
-            last = self._segments.last
-            self._unsynced.add(last.file)
-            self._try_repair(lambda: last.cut(last.size, last.next_offset))
 
     def _appended(self, headers: list[BatchHeader], now_ms: int, append_time: int) -> Appended:
         base_offset = offset = self.end_offset

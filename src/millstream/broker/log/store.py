@@ -12,7 +12,7 @@ from millstream.broker.log import recovery
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.durability import SyncTicket, Unsynced
 from millstream.broker.log.epochs import LeaderEpochs
-from millstream.broker.log.files import TEMPORARY_SUFFIX
+from millstream.broker.log.files import TEMPORARY_SUFFIX, write_all
 from millstream.broker.log.producers import ProducerStates
 from millstream.broker.log.recovery import EPOCHS_FILE, LoadedLog, RecoveryReport
 from millstream.broker.log.segment import (
@@ -57,6 +57,7 @@ class LogStore:
             self._unsynced.add_directory(directory)
             self._unsynced.add_directory(os.path.dirname(directory))
         self._changed = loaded.report.scanned  # against what the last clean stop left
+        self._recovered_end = loaded.end_offset
         self._last_append_ms = 0
         self._cuts = 0
         self._repair: Callable[[], None] | None = None
@@ -160,28 +161,54 @@ class LogStore:
             raise KafkaStorageError(f"{self.directory}: {error}") from error
         self._repair = None
 
+    def _cut_back(self) -> None:
+        """Cut off what a failed write may have left in the last segment."""
+        if len(self._segments):
+            last = self._segments.last
+            self._unsynced.add(last.file)
+            last.cut(last.size, last.next_offset)
+
     def _cut_to_durable(self) -> None:
         """Cut off what is not durable. May be tried again when it fails half-way."""
-        nothing_left = self.durable_offset < self.start_offset
-        self.end_offset = self.start_offset if nothing_left else self.durable_offset
+        kept_end = max(self.durable_offset, self._recovered_end)
+        nothing_left = kept_end < self.start_offset
+        self.end_offset = self.start_offset if nothing_left else kept_end
         self._segments.forget_hints()
         if nothing_left:
             self._drop_from(0)
-        else:
-            index = self._segments.index_of(self.end_offset)
-            self._drop_from(index + 1)
-            self._cut_last(self.end_offset)
-        if not len(self._segments):
             self._begin_segment()
-        self._segments.last.file.fdatasync()
+        elif len(self._segments):
+            # The segment that holds the last kept record grows on, so that its indexes are written anew.
+            self._drop_from(self._segments.index_of(max(0, kept_end - 1)) + 1)
+            self._cut_last(self.end_offset)
         self._snapshots.drop_after(-1 if nothing_left else self.end_offset)
         self._producers = recovery.replay_producers(
             list(self._segments), self._snapshots, self.end_offset, self._last_append_ms
         )
-        self.durable_offset = self.end_offset
         self._begin_epoch(self.leader_epoch + 1)
         self._write_epochs_durably()
+        self._rewrite_recovered()
         self._changed = True
+
+    def _rewrite_recovered(self) -> None:
+        """Write once more what recovery found but no sync has confirmed.
+
+        It may have been durable before the crash, so it is not cut. But the system takes it for written after
+        a failed sync, and would report the next one as a success without doing anything.
+        """
+        if self.durable_offset >= self._recovered_end:
+            self.durable_offset = self.end_offset
+        for segment in self._segments:
+            if segment.next_offset > self.durable_offset:
+                self._unsynced.add(segment.file)
+                for position, header in segment.batches_from(self.durable_offset):
+                    recovery.check_crc_in_file(segment.file, header, position)
+                    write_all(segment.file, segment.file.pread(header.size, position), position)
+                if segment is not self._segments.last:
+                    for file in segment.save_index()[0]:
+                        self._unsynced.add(file)
+        self._unsynced.add_directory(self.directory)
+        self._unsynced.add_directory(os.path.dirname(self.directory))
 
     def _drop_from(self, index: int) -> None:
         dropped = self._segments.from_index(index)

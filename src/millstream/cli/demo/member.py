@@ -7,6 +7,7 @@ standard output. The end of standard input, or SIGTERM, ends it cleanly: it leav
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -68,6 +69,7 @@ class CountryCounter(RebalanceListener):
 
 def main() -> int:
     """Be a member until told to stop."""
+    logging.basicConfig(level=logging.ERROR)
     order = json.loads(sys.stdin.buffer.readline())
     results = Results(Path(order["database"]))
     with Consumer(order["settings"], key_deserializer="string", value_deserializer="string") as consumer:

@@ -76,6 +76,17 @@ class Simulation:
         self.log.synced(ticket)
         self.durable = max(self.durable, self.log.durable_offset)
 
+    def failed_sync(self) -> None:
+        ticket = self.log.take_unsynced()
+        for _ in range(self.random.randint(0, 2)):
+            self.append()
+        if self.random.random() < 0.5:
+            ticket.sync()  # of which some files may have got through
+        before = self.log.durable_offset
+        self.log.sync_failed(ticket, OSError("failed"))
+        assert self.log.end_offset >= before
+        self.check()
+
     def delete_records(self) -> None:
         if self.log.end_offset:
             self.start = self.log.delete_records(
@@ -142,6 +153,7 @@ class Simulation:
         steps: list[tuple[int, Callable[[], None]]] = [
             (12, self.append),
             (4, self.sync),
+            (1, self.failed_sync),
             (1, self.delete_records),
             (1, self.maintain),
         ]

@@ -1,0 +1,109 @@
+"""Exactly once: results and offsets in one transaction of a SQLite database.
+
+The group only shares out the partitions. Where to go on is what the database says, which cannot differ from
+the results: both are stored, or neither is. Kill it at any moment, and start it again: no customer is missing
+or counted twice.
+"""
+
+import argparse
+import sqlite3
+import sys
+from collections import Counter
+from contextlib import closing, suppress
+
+from millstream import Consumer, RebalanceListener, Records, TopicPartition
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS countries (country TEXT PRIMARY KEY, customers INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS progress (
+    topic TEXT, "partition" INTEGER, next_offset INTEGER NOT NULL, PRIMARY KEY (topic, "partition"));
+"""
+FIND = 'SELECT next_offset FROM progress WHERE topic = ? AND "partition" = ?'
+ADVANCE = """
+INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (topic, "partition") DO UPDATE
+SET next_offset = excluded.next_offset WHERE progress.next_offset <= ?
+"""
+COUNT = """
+INSERT INTO countries VALUES (?, ?) ON CONFLICT (country) DO UPDATE
+SET customers = countries.customers + excluded.customers
+"""
+
+
+class OvertakenError(Exception):
+    """Another member has stored these records already."""
+
+
+class Results(RebalanceListener):
+    """The customers of each country, with the offset that each partition is counted up to."""
+
+    def __init__(self, database: str) -> None:
+        self._database = sqlite3.connect(database, timeout=60.0)
+        self._database.executescript(TABLES)
+
+    def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Go on where the database stands, whatever the group has committed."""
+        for partition in partitions:
+            found = self._database.execute(FIND, partition).fetchone()
+            if found is None:
+                consumer.seek_to_beginning(partition)
+            else:
+                consumer.seek(partition, found[0])
+
+    def add(self, records: Records) -> None:
+        """Count, and remember how far, in one transaction."""
+        with self._database:  # commits at the end, or rolls back on an error
+            for partition, part in sorted(records.by_partition().items()):
+                first, next_offset = part[0].offset, part[-1].offset + 1
+                if not self._database.execute(ADVANCE, (*partition, next_offset, first)).rowcount:
+                    raise OvertakenError
+            counts = Counter(record.value for record in records)
+            self._database.executemany(COUNT, sorted(counts.items()))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+
+def main() -> None:
+    """Count until Ctrl-C, or until so many records were counted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
+    parser.add_argument("--topic", default="customerCountries")
+    parser.add_argument("--group", default="offsets-in-sqlite")
+    parser.add_argument("--database", default="countries.sqlite")
+    parser.add_argument("--session-timeout-ms", type=int, default=45_000)
+    parser.add_argument("--max-records", type=int, default=sys.maxsize)
+    options = parser.parse_args()
+
+    count = 0
+    with (
+        closing(Results(options.database)) as results,
+        Consumer(
+            bootstrap_servers=options.bootstrap_servers,
+            group_id=options.group,
+            key_deserializer="string",
+            value_deserializer="string",
+            enable_auto_commit=False,
+            auto_offset_reset="none",  # should a stored offset be gone, say so instead of skipping
+            session_timeout_ms=options.session_timeout_ms,
+        ) as consumer,
+        suppress(KeyboardInterrupt),
+    ):
+        consumer.subscribe([options.topic], listener=results)
+        while count < options.max_records:
+            records = consumer.poll(timeout=1.0)
+            if not records:
+                continue
+            try:
+                results.add(records)
+            except (
+                OvertakenError
+            ):  # this process was stalled, and another took over: go where that one stands
+                results.on_assigned(consumer, list(records.by_partition()))
+                continue
+            count += len(records)
+            print(f"counted {count} records", flush=True)
+
+
+if __name__ == "__main__":
+    main()

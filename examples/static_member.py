@@ -1,0 +1,57 @@
+"""A static member: with a group.instance.id of its own it may restart without a rebalance.
+
+Start two with different ids, then stop one and start it again within the session timeout: it gets its old
+partitions back, and the other one notices nothing. Two members with one id: the older is fenced.
+"""
+
+import argparse
+import signal
+import sys
+
+from millstream import Consumer, RebalanceListener, TopicPartition
+from millstream.errors import FencedInstanceIdError, WakeupError
+
+
+class Reporter(RebalanceListener):
+    """Says which partitions come and go."""
+
+    def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Tell them with the group's generation, which each rebalance raises."""
+        print("assigned", *partitions, "in generation", consumer.group_metadata().generation_id, flush=True)
+
+    def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Tell them."""
+        print("revoked", *partitions, flush=True)
+
+
+def main() -> None:
+    """Read until SIGTERM or SIGINT; neither makes a static member leave its group."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
+    parser.add_argument("--topic", default="customerCountries")
+    parser.add_argument("--group", default="static-members")
+    parser.add_argument("--instance-id", default="worker-1")
+    parser.add_argument("--session-timeout-ms", type=int, default=60_000, help="the time for a restart")
+    options = parser.parse_args()
+
+    with Consumer(
+        bootstrap_servers=options.bootstrap_servers,
+        group_id=options.group,
+        group_instance_id=options.instance_id,
+        session_timeout_ms=options.session_timeout_ms,
+        auto_offset_reset="earliest",
+    ) as consumer:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: consumer.wakeup())
+        consumer.subscribe([options.topic], listener=Reporter())
+        try:
+            while True:
+                consumer.poll(timeout=1.0)
+        except WakeupError:
+            print("stopped; the group keeps my place", flush=True)
+        except FencedInstanceIdError as error:
+            sys.exit(f"fenced: {error}")
+
+
+if __name__ == "__main__":
+    main()

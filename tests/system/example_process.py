@@ -1,0 +1,123 @@
+"""The examples as a user runs them: scripts in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECONDS = 30.0
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    """How an example is started; a warning is an error there, too."""
+    return [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *map(str, arguments)]
+
+
+def run(name: str, *arguments: object) -> list[str]:
+    """Run an example to its end, which must be a good one; returns the lines that it printed."""
+    done = subprocess.run(
+        command(name, *arguments), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.splitlines()
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """Wait until something holds, and return it; fails with ``what`` when the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} seconds: {what}"
+        time.sleep(0.02)
+
+
+class RunningExample:
+    """An example that goes on until it is told to stop; what it prints is kept as it comes."""
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        self.lines: list[str] = []
+        self._name = name
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(
+            command(name, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+        self.errors: list[str] = []
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(signal.SIGKILL)
+
+    def printed(self, *starts: str) -> list[str]:
+        """The lines so far that start with one of these."""
+        return [line for line in self.lines if line.startswith(starts)]
+
+    def wait_for(self, start: str) -> str:
+        """Wait for a line that starts so; returns the first."""
+
+        def look() -> list[str]:
+            assert self.is_running or not self._readers[0].is_alive(), "its output is read to the end"
+            return self.printed(start)
+
+        found: list[str] = wait_until(look, f"{start!r} from {self!r}")
+        return found[0]
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        if self.is_running:
+            self.send(number)
+        return self.join()
+
+    def join(self) -> int:
+        """Wait for the end; returns the exit code."""
+        try:
+            code = self._process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        for reader in self._readers:
+            reader.join()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: {self.lines[-20:]}, {self.errors[-20:]}>"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "it is a pipe"
+        self.lines.extend(line.rstrip("\n") for line in self._process.stdout)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None, "it is a pipe"
+        self.errors.extend(line.rstrip("\n") for line in self._process.stderr)
