@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 30.0
@@ -47,6 +47,7 @@ class RunningExample:
 
     def __init__(self, name: str, *arguments: object) -> None:
         self.lines: list[str] = []
+        self.errors: list[str] = []
         self._name = name
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(
@@ -57,8 +58,10 @@ class RunningExample:
             text=True,
             env=environment,
         )
-        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
-        self.errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=_read, args=(self._process.stdout, self.lines)),
+            threading.Thread(target=_read, args=(self._process.stderr, self.errors)),
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -78,8 +81,10 @@ class RunningExample:
         """Wait for a line that starts so; returns the first."""
 
         def look() -> list[str]:
-            assert self.is_running or not self._readers[0].is_alive(), "its output is read to the end"
-            return self.printed(start)
+            ended = not any(reader.is_alive() for reader in self._readers)
+            found = self.printed(start)
+            assert found or not ended, f"{self!r} ended without {start!r}"
+            return found
 
         found: list[str] = wait_until(look, f"{start!r} from {self!r}")
         return found[0]
@@ -114,10 +119,7 @@ class RunningExample:
     def __repr__(self) -> str:
         return f"<{self._name}: {self.lines[-20:]}, {self.errors[-20:]}>"
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None, "it is a pipe"
-        self.lines.extend(line.rstrip("\n") for line in self._process.stdout)
 
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None, "it is a pipe"
-        self.errors.extend(line.rstrip("\n") for line in self._process.stderr)
+def _read(pipe: IO[str], lines: list[str]) -> None:
+    for line in pipe:
+        lines.append(line.rstrip("\n"))  # noqa: PERF401 - others look at the list meanwhile

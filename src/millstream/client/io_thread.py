@@ -46,7 +46,7 @@ class IoThread:
     def check(self) -> None:
         """Raise ClosedError after a close, and ForkedError in a forked child."""
         if self.refusal is not None:
-            raise self.refusal
+            raise self.refusal.with_traceback(None)
 
     def check_running(self) -> None:
         """As ``check``, but a client that is being closed still runs."""

@@ -18,20 +18,20 @@ _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 _CACHED_KEYS = 1 << 14
 _CACHED_KEY_BYTES = 64
+_WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(_CACHED_KEY_BYTES // 4 + 1)]
 
 
 def murmur2(data: bytes) -> int:
     """The 32-bit Murmur2 hash with the seed that Kafka's clients share, as an unsigned number."""
-    length = len(data)
-    words = length >> 2
+    mix, mask, length = _MIX, _MASK, len(data)
+    count = length >> 2
     mixed = _SEED ^ length
-    for word in struct.unpack_from(f"<{words}I", data):
-        word = word * _MIX & _MASK
-        mixed = (mixed * _MIX ^ (word ^ word >> 24) * _MIX) & _MASK
-    rest = data[words << 2 :]
-    if rest:
-        mixed = (mixed ^ int.from_bytes(rest, "little")) * _MIX & _MASK
-    mixed = (mixed ^ mixed >> 13) * _MIX & _MASK
+    for word in _WORDS[count](data) if count < len(_WORDS) else struct.unpack_from(f"<{count}I", data):
+        word = word * mix & mask
+        mixed = (mixed * mix ^ (word ^ word >> 24) * mix) & mask
+    if length & 3:
+        mixed = (mixed ^ int.from_bytes(data[count << 2 :], "little")) * mix & mask
+    mixed = (mixed ^ mixed >> 13) * mix & mask
     return mixed ^ mixed >> 15
 
 

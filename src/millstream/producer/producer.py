@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,6 +76,7 @@ class Producer:
         self._lock = self._board.lock
         self._accumulator = self._driver.accumulator
         self._topics = self._accumulator.topics
+        self._append = self._accumulator.append
         self._driver.start()
         lifecycle.opened(self._driver)
         weakref.finalize(self, lifecycle.forgotten, self._driver).atexit = False
@@ -102,7 +104,7 @@ class Producer:
         the future.
         """
         if self._io.refusal is not None:
-            raise self._io.refusal
+            self._io.check()
         if not (value is None or (self._plain_values and type(value) is bytes)):
             value = serde.serialize(self._serialize_value, value, topic)
         if not (key is None or (self._plain_keys and type(key) is bytes)):
@@ -115,13 +117,13 @@ class Producer:
         if size > self._max_record_bytes:
             raise self._too_large(size)
         if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+            timestamp = time_ns() // 1_000_000
         else:
             _check_timestamp(timestamp)
         known = self._topics.get(topic)
         if known is not None and (partition is None or 0 <= partition < len(known.queues)):
             with self._lock:
-                batch = self._accumulator.append(known, partition, key, value, pairs, timestamp, size)
+                batch = self._append(known, partition, key, value, pairs, timestamp, size)
                 if batch is not None:
                     return RecordFuture(batch.delivery, len(batch.values) - 1)
         return self._send_slowly(topic, partition, key, value, pairs, timestamp, size)

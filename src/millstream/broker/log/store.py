@@ -170,6 +170,8 @@ class LogStore:
 
     def _cut_to_durable(self) -> None:
         """Cut off what is not durable. May be tried again when it fails half-way."""
+        if not len(self._segments):
+            return
         kept_end = max(self.durable_offset, self._recovered_end)
         nothing_left = kept_end < self.start_offset
         self.end_offset = self.start_offset if nothing_left else kept_end
@@ -177,10 +179,11 @@ class LogStore:
         if nothing_left:
             self._drop_from(0)
             self._begin_segment()
-        elif len(self._segments):
+        else:
             # The segment that holds the last kept record grows on, so that its indexes are written anew.
             self._drop_from(self._segments.index_of(max(0, kept_end - 1)) + 1)
             self._cut_last(self.end_offset)
+        self._segments.last.file.fdatasync()  # or the tail could come back after a crash
         self._snapshots.drop_after(-1 if nothing_left else self.end_offset)
         self._producers = recovery.replay_producers(
             list(self._segments), self._snapshots, self.end_offset, self._last_append_ms
