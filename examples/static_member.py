@@ -48,9 +48,10 @@ def main() -> None:
             while True:
                 consumer.poll(timeout=1.0)
         except WakeupError:
-            print("stopped; the group keeps my place", flush=True)
+            pass
         except FencedInstanceIdError as error:
             sys.exit(f"fenced: {error}")
+    print("stopped; the group keeps my place", flush=True)
 
 
 if __name__ == "__main__":

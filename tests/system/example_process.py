@@ -27,7 +27,7 @@ def run(name: str, *arguments: object) -> list[str]:
     done = subprocess.run(
         command(name, *arguments), capture_output=True, text=True, timeout=SECONDS, check=False
     )
-    assert (done.returncode, done.stderr) == (0, ""), done
+    assert (done.returncode, done.stderr) == (0, ""), f"{name}: {done.returncode}, {done.stderr[-2000:]}"
     return done.stdout.splitlines()
 
 

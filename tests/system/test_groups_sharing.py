@@ -32,9 +32,7 @@ ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 def produce(producer: Producer, topic: str, partitions: int, count: int) -> None:
     """Records numbered by their values, in turn to each partition; returns when all are stored."""
-    futures = [
-        producer.send(topic, b"%d" % number, partition=number % partitions) for number in range(count)
-    ]
+    futures = [producer.send(topic, b"%d" % number, partition=number % partitions) for number in range(count)]
     for future in futures:
         future.result(30)
 

@@ -36,6 +36,7 @@ _MAX_PIPELINED: Final = 100
 _MAX_UNSENT_BYTES: Final = 1 << 20
 """Reading stops while more than this is waiting to be sent to the peer."""
 _SWEEP_MS: Final = 1000
+_REST_MS: Final = 200
 _SMALL_REQUEST_BYTES: Final = 8 << 20
 """The limit for every request but Produce, as Python objects are larger than their bytes."""
 
@@ -216,11 +217,13 @@ class FrameMemory:
         self.total += size
         while self.total > self._limit:
             largest = max(self._held, key=self._held.__getitem__)
+            self.release(largest, 0)
             largest.close(
                 CorruptMessage("half-received requests take too much memory: the largest is cut off")
             )
 
     def release(self, connection: FrameConnection, size: int) -> None:
+        """A connection has one frame at a time, so all that it holds is given back."""
         self.total -= self._held.pop(connection, 0)
 
 
@@ -307,9 +310,22 @@ class Server:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                log.error("cannot accept a connection: %s", error)
+                self._rest(error)
                 return
             self._admit(sock)
+
+    def _rest(self, error: OSError) -> None:
+        """Leave new connections waiting for a while: without descriptors, each try would fail at once."""
+        log.error("cannot accept connections: %s. The next try is in %d ms", error, _REST_MS)
+        listener = self._listener
+        assert listener is not None, "it has just failed"
+        self.reactor.unwatch(listener.fileno())
+
+        def go_on() -> None:
+            if self._listener is listener:
+                self.reactor.watch(listener.fileno(), READABLE, self._accept)
+
+        self.reactor.call_at(self.reactor.now_ms() + _REST_MS, go_on)
 
     def _admit(self, sock: socket.socket) -> None:
         self.metrics.connections_total += 1

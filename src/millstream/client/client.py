@@ -24,7 +24,8 @@ from millstream.client.cluster import Broker, Cluster
 from millstream.client.connections import Channel, Connections
 from millstream.client.coordinators import Coordinators
 from millstream.client.io_thread import IoThread
-from millstream.client.link import Link, LinkSettings
+from millstream.client.link import Link
+from millstream.client.link_settings import LinkSettings
 from millstream.client.metadata import Metadata
 from millstream.client.metrics import ClientMetrics
 from millstream.config import ClientConfig
@@ -278,6 +279,10 @@ class Client:
         self.poll_soon()
 
     def _shut_down(self) -> None:
+        # Deferred behind the sockets' own sending: a last word, such as leaving a group, still gets out.
+        self._reactor.defer(self._drop_all)
+
+    def _drop_all(self) -> None:
         closed = ClosedError()
         self._cores.clear()
         self.metadata.close(closed)

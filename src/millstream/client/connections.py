@@ -13,7 +13,8 @@ from dataclasses import replace
 from enum import Enum
 
 from millstream.client.cluster import Broker, Cluster
-from millstream.client.link import Link, LinkOwner, LinkSettings, Phase
+from millstream.client.link import Link, LinkOwner, Phase
+from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
 from millstream.errors import MillstreamError, NetworkError
 from millstream.net.reactor import Reactor

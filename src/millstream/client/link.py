@@ -17,16 +17,14 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from millstream.client.backoff import Backoff
 from millstream.client.call import Call
 from millstream.client.cluster import Broker
+from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
 from millstream.client.versions import BrokerVersions, Negotiation
-from millstream.config import ClientConfig
 from millstream.errors import BrokerError, CorruptMessage, MillstreamError, NetworkError
 from millstream.net.connect import PendingConnection
 from millstream.net.connection import FrameConnection
@@ -46,37 +44,6 @@ class Phase(Enum):
     SETUP = "setup"
     READY = "ready"
     CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkSettings:
-    """What a client's settings say about each of its connections."""
-
-    client_id: str
-    software_version: str
-    max_in_flight: int
-    setup_timeout: Backoff
-    reconnect: Backoff
-    request_timeout_ms: int
-    max_idle_ms: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-
-    @classmethod
-    def of(cls, config: ClientConfig, *, max_in_flight: int, software_version: str) -> LinkSettings:
-        return cls(
-            client_id=config.client_id,
-            software_version=software_version,
-            max_in_flight=max_in_flight,
-            setup_timeout=Backoff(
-                config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-            ),
-            reconnect=Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
-            request_timeout_ms=config.request_timeout_ms,
-            max_idle_ms=config.connections_max_idle_ms,
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-        )
 
 
 class LinkOwner(Protocol):

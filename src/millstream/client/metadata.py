@@ -11,7 +11,7 @@ from typing import Protocol
 from millstream.client.backoff import Backoff
 from millstream.client.cluster import Cluster
 from millstream.config import ClientConfig
-from millstream.errors import Action, BrokerError, ErrorCode, MillstreamError, raise_for_code
+from millstream.errors import Action, BrokerError, ClosedError, ErrorCode, MillstreamError, raise_for_code
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from millstream.wire.schema import Request
@@ -220,7 +220,8 @@ class Metadata:
             log.debug("asking for metadata failed, it will be repeated: %s", error)
             self._asks = asked + self._asks
         else:
-            log.warning("asking for metadata failed: %s", error)
+            level = logging.DEBUG if isinstance(error, ClosedError) else logging.WARNING
+            log.log(level, "asking for metadata failed: %s", error)
             _tell(asked, error)
         self._plan()
 

@@ -211,8 +211,9 @@ class AsyncConsumer:
         """End a call that nobody waits for any more; what it has handed out meanwhile is read again."""
         if not running.cancelled():
             self._consumer.wakeup()
-            await asyncio.wait([asyncio.wrap_future(running)])
-            if polls and running.exception() is None:
+            ended = asyncio.wrap_future(running)
+            await asyncio.wait([ended])
+            if ended.exception() is None and polls:  # looked at, or asyncio would report it as forgotten
                 self._consumer.undo_poll()
         self._consumer.forget_wakeup()
 

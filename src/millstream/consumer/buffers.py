@@ -119,7 +119,7 @@ class Cursor:
     def _next_header(self) -> BatchHeader | None:
         header = self._whole_batch()
         if header is None and self._at == 0:
-            raise self._corrupt(f"no whole batch among {len(self._view)} bytes", None)
+            raise self._named(CorruptBatch(f"no whole batch among {len(self._view)} bytes"), None)
         return header
 
     def _whole_batch(self) -> BatchHeader | None:
@@ -129,7 +129,7 @@ class Cursor:
         try:
             header = read_header(self._view, self._at)
         except CorruptBatch as error:
-            raise self._corrupt(str(error), None) from None
+            raise self._named(error, None) from None
         return header if header.size <= len(self._view) - self._at else None
 
     def _open(self, header: BatchHeader) -> None:
@@ -140,7 +140,7 @@ class Cursor:
                 raise CorruptBatch(f"offsets from {header.base_offset}")
             if self._settings.check_crcs:
                 check_crc(batch, header)
-            if header.next_offset <= self.position.offset or self._is_hidden(batch, header):
+            if self._is_hidden(batch, header) or header.next_offset <= self.position.offset:
                 self._pass(header)
                 return
             columns = decode_columns(
@@ -150,7 +150,7 @@ class Cursor:
                 max_decompressed_bytes=self._settings.max_decompressed_bytes,
             )
         except CorruptBatch as error:
-            raise self._corrupt(str(error), header) from None
+            raise self._named(error, header) from None
         self._row = bisect_left(columns.offsets, self.position.offset)  # a batch may begin before it
         if self._row == len(columns):
             self._pass(header)
@@ -187,9 +187,10 @@ class Cursor:
         )
         return bool(records) and read_control_type(records[0].key) == ControlType.ABORT
 
-    def _corrupt(self, cause: str, header: BatchHeader | None) -> CorruptBatch:
+    def _named(self, error: CorruptBatch, header: BatchHeader | None) -> CorruptBatch:
+        """The same error, saying where it is and how to go past it."""
         past = f"; seek to {header.next_offset} to go past it" if header is not None else ""
-        return CorruptBatch(f"{self.partition} at offset {self.position.offset}: {cause}{past}")
+        return type(error)(f"{self.partition} at offset {self.position.offset}: {error}{past}")
 
 
 class Chunk:

@@ -183,9 +183,12 @@ class Consumer:
                 yield record
 
     def next_fetched(self) -> Record | None:
-        """The next record of an iteration that is there already, without waiting."""
+        """The next record of an iteration that is there already, without waiting.
+
+        None while a callback is due: partitions may be lost, and their records are not for this consumer.
+        """
         with self._alone:
-            return self._iteration.next()
+            return None if self._driver.callbacks else self._iteration.next()
 
     def fetch_more(self) -> None:
         """Wait a while for the records that an iteration goes on with."""
@@ -204,8 +207,9 @@ class Consumer:
         self._begin_poll()
         try:
             while True:
+                self._side.check_wakeup()
                 self._side.run_commit_callbacks()
-                self._side.run_rebalance_callbacks(self)
+                self._run_rebalance_callbacks()
                 records = self._take(limit, deserializers)
                 if records and self._last_polled is not None:
                     self._last_polled = records
@@ -216,18 +220,28 @@ class Consumer:
 
     def _begin_poll(self) -> None:
         with self._lock:
-            now_ms = self._driver.now_ms()
-            if self._driver.membership is not None and self._driver.subscription.is_by_group:
-                self._driver.membership.user_polled(now_ms, waiting=True)
+            self._polled(waiting=True)
             if self._driver.offsets is not None:
-                self._driver.offsets.auto_commit_if_due(self._consumed, now_ms)
+                self._driver.offsets.auto_commit_if_due(self._side.storable, self._driver.now_ms())
         self._client.wake()
 
     def _end_poll(self) -> None:
+        self._polled(waiting=False)
+        self._client.wake()
+
+    def _run_rebalance_callbacks(self) -> None:
+        """In poll(): what the user's callbacks take counts against max_poll_interval_ms."""
+        if self._driver.callbacks:
+            self._polled(waiting=False)
+            try:
+                self._side.run_rebalance_callbacks(self)
+            finally:
+                self._polled(waiting=True)
+
+    def _polled(self, *, waiting: bool) -> None:
         with self._lock:
             if self._driver.membership is not None and self._driver.subscription.is_by_group:
-                self._driver.membership.user_polled(self._driver.now_ms())
-        self._client.wake()
+                self._driver.membership.user_polled(self._driver.now_ms(), waiting=waiting)
 
     def _news(self) -> bool | None:
         """Whether poll() has something to do."""
@@ -518,8 +532,11 @@ class Consumer:
                 return
             deadline = Deadline(_seconds(timeout))
             try:
-                self._side.commit_automatically(deadline)
-                self._leave(deadline)
+                try:
+                    self._side.commit_automatically(deadline)
+                    self._side.finish_commits(deadline)
+                finally:
+                    self._leave(deadline)
                 self._side.run_commit_callbacks()
             finally:
                 self._closed = True
@@ -536,9 +553,21 @@ class Consumer:
             now_ms = self._driver.now_ms()
             member.close(now_ms, now_ms + deadline.remaining_ms)
             self._driver._handle_events(now_ms)
-        self._side.run_rebalance_callbacks(self)
         self._client.wake()
-        self._side.wait(lambda: member.is_closed or None, deadline, interruptible=False)
+        # Callbacks may come one after the other: those of a rebalance under way, then on_revoked.
+        failure: Exception | None = None
+        while not member.is_closed and not deadline.is_over:
+            try:
+                self._side.run_rebalance_callbacks(self)
+            except Exception as error:  # noqa: BLE001 - raised once the member has left
+                failure = failure or error
+            self._side.wait(
+                lambda: member.is_closed or bool(self._driver.callbacks) or None,
+                deadline,
+                interruptible=False,
+            )
+        if failure is not None:
+            raise failure
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group."""

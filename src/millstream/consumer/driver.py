@@ -296,7 +296,8 @@ def _group_settings(config: ConsumerConfig, group_id: str) -> GroupSettings:
         group_instance_id=config.group_instance_id,
         rack_id=config.client_rack or None,
         session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        # A rebalance waits that long for its members: beat often enough to hear of it in time.
+        heartbeat_interval_ms=min(config.heartbeat_interval_ms, max(1, config.max_poll_interval_ms // 3)),
         max_poll_interval_ms=config.max_poll_interval_ms,
         request_timeout_ms=config.request_timeout_ms,
         retry_backoff_ms=config.retry_backoff_ms,

@@ -90,8 +90,7 @@ class OffsetSearches:
         for partition in asked:
             search.open[partition].busy = False
             self._settle(search, partition, answers.get(partition), now_ms)
-        if number in self._searches:
-            self._finish_if_done(search)
+        self._finish_if_done(search)
 
     def failed(self, token: int, error: Exception, now_ms: int) -> None:
         number, asked = self._in_flight.pop(token)

@@ -22,7 +22,7 @@ class UserSide:
     """The waits and callbacks of one consumer."""
 
     def __init__(self, driver: ConsumerDriver, consumed: Callable[[], Offsets]) -> None:
-        """``consumed``: what an automatic commit stores."""
+        """``consumed``: what was handed out."""
         self._driver = driver
         self._consumed = consumed
         self._woken = False
@@ -36,6 +36,13 @@ class UserSide:
         with self._driver.lock:
             self._woken = True
             self._driver.lock.notify_all()
+
+    def check_wakeup(self) -> None:
+        """Raise WakeupError if it is due, before anything is handed out that the caller would not get."""
+        with self._driver.lock:
+            if self._woken:
+                self._woken = False
+                raise WakeupError
 
     def forget_wakeup(self) -> None:
         self._woken = False
@@ -133,6 +140,15 @@ class UserSide:
             driver.offsets.partitions_assigned(driver.now_ms())
             driver.track_topics()
 
+    def storable(self) -> Offsets:
+        """What an automatic commit stores. Not what belongs to deleted topics: that would be tried in vain,
+        again and again, and hold up the rebalance that the deletion caused.
+        """
+        topics = self._driver.client.cluster.topics
+        return {
+            partition: offset for partition, offset in self._consumed().items() if partition.topic in topics
+        }
+
     def _commit_automatically(self) -> None:
         """Store what was handed out, before it is given up. A failure is not the user's: it is logged."""
         config = self._driver.config
@@ -147,10 +163,16 @@ class UserSide:
             return
         with driver.lock:
             end_ms = driver.now_ms() + deadline.remaining_ms
-            number = driver.offsets.auto_commit_now(self._consumed, end_ms)
+            number = driver.offsets.auto_commit_now(self.storable, end_ms)
             ticket = None if number is None else driver.expect("commit", number)
         if ticket is None:
             return
         self.wait(lambda: driver.take_outcome(ticket), deadline, interruptible=False)
         with driver.lock:
             driver.forget_outcome(ticket)
+
+    def finish_commits(self, deadline: Deadline) -> None:
+        """Wait for asynchronous commits: they need the membership that is about to end."""
+        pending = self._driver.async_commits
+        self._driver.client.wake()
+        self.wait(lambda: not pending or None, deadline, interruptible=False)

@@ -204,6 +204,8 @@ class FrameConnection:
     def _start_frame(self, size: int, begun: memoryview) -> None:
         room = min(size, max(self._eager_bytes, 2 * len(begun)))
         self._reserve(room)
+        if not self._open:
+            return
         self._frame = memoryview(bytearray(room))
         self._frame[: len(begun)] = begun
         self._frame_size = size

@@ -12,7 +12,6 @@ import heapq
 import logging
 import os
 import select
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -61,7 +60,6 @@ class Reactor:
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._wake_pending = False
-        self._wake_lock = threading.Lock()
         self.watch(self._wake_reader, READABLE, self._drain_wakes)
 
     @staticmethod
@@ -92,12 +90,16 @@ class Reactor:
         return timer
 
     def call_threadsafe(self, callback: Callback) -> None:
-        """Call soon, from any thread, in the order of the calls; wakes the loop where it sleeps."""
+        """Call soon, from any thread or signal handler, in the order of the calls; wakes the loop.
+
+        There is no lock, as a signal handler could find it held by the very thread that it interrupts. The
+        call is queued before the flag is looked at, and the flag falls before the queue is read: so a call
+        that finds the flag up is read in the turn that the flag stands for.
+        """
         self._from_threads.append(callback)
-        with self._wake_lock:
-            if self._wake_pending:
-                return
-            self._wake_pending = True
+        if self._wake_pending:
+            return
+        self._wake_pending = True
         try:
             os.write(self._wake_writer, b"\0")
         except OSError as error:  # the reactor was closed under the caller
@@ -176,8 +178,7 @@ class Reactor:
         # the flag it set would keep later calls from waking us. The queue is read after both.
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_reader, 4096)
-        with self._wake_lock:
-            self._wake_pending = False
+        self._wake_pending = False
 
 
 class _Poller:

@@ -158,7 +158,7 @@ class ProducerDriver:
 
     def _flush_timed_out(self, timeout_s: float | None) -> MillstreamTimeoutError:
         left = sum(len(batch.timestamps) for batch in self.accumulator.incomplete)
-        return MillstreamTimeoutError(f"{left} records were not delivered within {timeout_s:g} seconds")
+        return MillstreamTimeoutError(f"{left} records were not delivered within {timeout_s:.3g} seconds")
 
     def release_waiters(self) -> None:
         """The thread has ended: nobody must wait for it any more."""

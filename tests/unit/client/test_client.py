@@ -487,6 +487,17 @@ def test_closing_fails_what_waits_and_refuses_the_rest(broker: FakeBroker) -> No
         assert client.close(SECONDS)
 
 
+def test_a_last_word_gets_out_before_the_connection_closes(broker: FakeBroker) -> None:
+    with client_of(broker) as client:
+        send(client).result(SECONDS)
+        broker.handlers[ListGroupsRequest] = lambda request: None
+        last = send(client)
+        assert client.close(SECONDS)
+        with pytest.raises(ClosedError):
+            last.result(SECONDS)
+    eventually(lambda: len(broker.received(ListGroupsRequest)) == 2, "the broker has read the last request")
+
+
 def test_waiting_in_a_callback_is_refused(broker: FakeBroker) -> None:
     outcome: Future[Any] = Future()
     with client_of(broker) as client:

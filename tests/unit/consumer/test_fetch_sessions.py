@@ -196,6 +196,22 @@ def test_sessions_survive_their_loss_at_the_broker() -> None:
     assert values(world.read()) == [b"b"]
 
 
+def test_what_a_lost_request_named_is_named_again() -> None:
+    logs = {T0: FakeLog(), T1: FakeLog()}
+    world = World(FakeCluster(logs), SETTINGS)
+    world.fetcher.positions.assign([T0])
+    logs[T0].append(b"a")
+    assert values(world.read()) == [b"a"]
+    for send in list(world.wire):
+        world.deliver(send)
+    world.fetcher.positions.assign([T0, T1])
+    world.fetcher.positions.seek(T1, 0)
+    (lost,) = world.poll()
+    world.fail(lost)
+    logs[T1].append(b"b")
+    assert values(world.read()) == [b"b"]
+
+
 def test_a_broker_without_sessions_is_fetched_from_as_well() -> None:
     log = FakeLog()
     world = World(FakeCluster({T0: log}), SETTINGS)

@@ -102,6 +102,8 @@ def test_one_request_per_node_is_under_way() -> None:
     sends = world.poll()
     assert sorted(sorted(fetched(send)) for send in sends) == [[("t", 0, 0), ("u", 0, 0)], [("t", 1, 0)]]
     assert world.poll() == []
+    world.fetcher.positions.seek(U0, 0)
+    assert world.poll() == [], "also for what is new"
     (first,) = [send for send in sends if send.target == Node(0)]
     world.deliver(first)
     assert world.take()
@@ -248,6 +250,32 @@ def test_memory_for_fetched_data_is_bounded() -> None:
             world.take(5)
     assert 0 < highest <= limit
     assert world.fetcher.buffered_bytes > limit // 4, "but the memory is made use of"
+
+
+def test_memory_stays_bounded_when_a_node_is_added() -> None:
+    logs = {T0: log_of(50), T1: log_of(50, leader=1)}
+    world = World(FakeCluster(logs), FetchSettings(queued_max_bytes=4_000, max_partition_fetch_bytes=4_000))
+    world.fetcher.positions.assign([T0])
+    world.fetcher.positions.seek(T0, 0)
+    world.settle(1)
+    assert world.fetcher.buffered_bytes > 3_000
+    world.fetcher.positions.assign([T0, T1])
+    world.fetcher.positions.seek(T1, 0)
+    assert world.poll() == []
+    world.take()
+    assert {send.target for send in world.poll()} == {Node(0), Node(1)}
+
+
+def test_a_fast_node_leaves_room_for_a_slow_one() -> None:
+    logs = {TopicPartition("t", index): log_of(50) for index in range(8)}
+    logs[U0] = log_of(50, leader=1)
+    world = world_of(logs, FetchSettings(queued_max_bytes=16_000, max_partition_fetch_bytes=1_500))
+    for _ in range(20):
+        world.poll()
+        for send in list(world.wire):
+            if send.target == Node(0):
+                world.deliver(send)
+    assert 4_000 < world.fetcher.buffered_bytes <= 8_000
 
 
 def test_paused_data_gives_way_when_there_is_no_room_for_others() -> None:

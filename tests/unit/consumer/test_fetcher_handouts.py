@@ -335,9 +335,8 @@ def test_an_older_record_format_is_named() -> None:
     response = world.cluster.answer(send)
     response.responses[0].partitions[0].records = bytes(data)  # type: ignore[attr-defined]
     world.fetcher.receive(send.token, response, 0)
-    with pytest.raises(CorruptBatch, match="record format 1"):
+    with pytest.raises(UnsupportedMagic, match="t-0 at offset 0: record format 1"):
         world.take()
-    assert issubclass(UnsupportedMagic, CorruptBatch)
 
 
 @pytest.mark.parametrize("rest", [1, 11, 12, 60, 61, 80])

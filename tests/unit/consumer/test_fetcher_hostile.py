@@ -117,6 +117,17 @@ def test_data_before_the_offset_is_not_asked_for_in_a_hot_loop() -> None:
     assert values(world.read()) == [b"7", b"8"]
 
 
+def test_garbage_behind_a_batch_comes_after_its_records() -> None:
+    log = a_log()
+    world = world_of(log)
+    (send,) = world.poll()
+    reply(world, send, topic(data(records=log.batches[0] + b"\xff" * 80)))
+    assert len(world.take()) == 3
+    with pytest.raises(CorruptBatch, match="t-0 at offset 3"):
+        world.take()
+    assert len(world.read()) == 6
+
+
 def test_batches_out_of_order_never_move_the_position_back() -> None:
     log = a_log()
     world = world_of(log)

@@ -277,8 +277,9 @@ def test_without_a_leader_metadata_is_asked_for_again_and_again() -> None:
 
 def test_a_leader_that_comes_back_is_asked_at_once() -> None:
     log = log_of(3)
-    log.leader = -1
     world = world_of(log, LATEST)
+    log.leader = -1
+    world.fetcher.update_cluster(world.cluster.metadata())
     for _ in range(4):
         world.settle(1)
     world.poll()
@@ -338,6 +339,7 @@ def test_a_new_leader_that_has_everything_is_read_from() -> None:
     log.append(b"10")
     assert world.fetcher.reasons()[T0] == Validating(10, None)
     assert values(world.read()) == [b"10"]
+    assert not any(isinstance(event, LogTruncated) for event in world.events)
 
 
 @pytest.mark.parametrize("settings", [EARLIEST, LATEST])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -75,3 +77,28 @@ def test_an_exception_is_logged_and_the_others_go_on(
     reactor.close()
     assert ran == ["after"]
     assert "broken on purpose" in caplog.text
+
+
+def test_a_signal_handler_may_call_while_the_loop_is_being_called(reactor: Reactor) -> None:
+    """The handler runs on the loop's own thread, in the middle of whatever it does."""
+    ran: list[int] = []
+    thread = threading.Thread(target=reactor.run)
+
+    def interrupt(*_: object) -> None:
+        reactor.call_threadsafe(lambda: ran.append(1))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        thread.start()
+        deadline = time.monotonic() + 10
+        while len(ran) < 200 and time.monotonic() < deadline:
+            reactor.call_threadsafe(lambda: None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        reactor.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+    reactor.close()
+    assert len(ran) >= 200

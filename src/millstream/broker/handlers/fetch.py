@@ -177,7 +177,7 @@ class ParkedFetch:
         diverging = _diverging(partition, wanted)
         if diverging is not None:
             return _data(partition, None, diverging)
-        limit = min(wanted.partition_max_bytes, budget)
+        limit = max(0, min(wanted.partition_max_bytes, budget))
         try:
             records = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
         except BrokerError as error:

@@ -89,7 +89,7 @@ class PartitionLog(LogStore):
             pass
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be opened: {error}") from error
-        log = cls(path, config, pool, loaded)
+        log = cls(path, config, pool, loaded, now_ms)
         log._begin_epoch_at_open(is_new=loaded is None, clean=clean, epoch_floor=epoch_floor)
         return log
 

@@ -33,7 +33,9 @@ _NO_INDEX = IndexChecksums(0, 0)
 class LogStore:
     """Segments, epochs and producers of one partition, in memory and on the disk."""
 
-    def __init__(self, directory: str, config: LogConfig, pool: FilePool, loaded: LoadedLog | None) -> None:
+    def __init__(
+        self, directory: str, config: LogConfig, pool: FilePool, loaded: LoadedLog | None, now_ms: int
+    ) -> None:
         if loaded is None:
             snapshots = SnapshotFiles(pool.files, directory, [])
             loaded = LoadedLog([], 0, 0, 0, LeaderEpochs(), ProducerStates(), snapshots, RecoveryReport())
@@ -58,7 +60,7 @@ class LogStore:
             self._unsynced.add_directory(os.path.dirname(directory))
         self._changed = loaded.report.scanned  # against what the last clean stop left
         self._recovered_end = loaded.end_offset
-        self._last_append_ms = 0
+        self._last_append_ms = now_ms
         self._cuts = 0
         self._repair: Callable[[], None] | None = None
 

@@ -17,7 +17,7 @@ The driver's duties:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import cast
+from typing import Final, cast
 
 from millstream.consumer.assignors.base import ClusterView
 from millstream.consumer.membership import answers, views
@@ -46,6 +46,8 @@ from millstream.wire.messages.groups import (
     SyncGroupResponse,
 )
 from millstream.wire.schema import Response
+
+_POLL_MORE_OFTEN: Final = "raise it, or handle fewer records at a time (max_poll_records)"
 
 
 class Membership:
@@ -281,26 +283,33 @@ class Membership:
         state, settings = self._state, self.settings
         deadline_ms = state.poll_deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
-            # A static member only falls silent: the coordinator waits for the end of its session (KIP-345).
-            end_ms = now_ms + settings.session_timeout_ms
-            state.give_back_member_id("poll() was not called within max.poll.interval.ms", end_ms)
             reason = (
                 f"poll() was not called for {now_ms - state.polled_ms} ms, and max_poll_interval_ms is "
-                f"{settings.max_poll_interval_ms}: raise it, or handle fewer records at a time "
-                "(max_poll_records)"
+                f"{settings.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
             )
-            state.lose(reason, now_ms, keep_member_id=False)
-            state.may_go = False
+            self._leave_unpolled(reason, now_ms)
         deadline_ms = state.lease_deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
             self._lease_ended(now_ms)
 
+    def _leave_unpolled(self, reason: str, now_ms: int) -> None:
+        """A static member only falls silent: the coordinator waits for the end of its session (KIP-345)."""
+        state = self._state
+        end_ms = now_ms + self.settings.session_timeout_ms
+        state.give_back_member_id("poll() was not called within max.poll.interval.ms", end_ms)
+        state.lose(reason, now_ms, keep_member_id=False)
+        state.may_go = False
+
     def _lease_ended(self, now_ms: int) -> None:
-        """The partitions may have another owner soon. The member id may still be good."""
+        """The partitions may have another owner soon. After a silence, the member id may still be good."""
         state, settings = self._state, self.settings
         if now_ms < state.heartbeats.session_until_ms:
-            limit = f"max_poll_interval_ms ({settings.max_poll_interval_ms})"
-            state.lose(f"a rebalance waited in vain for poll(), for {limit}", now_ms, keep_member_id=True)
+            # The others need not wait for the end of the session, which would be next.
+            reason = (
+                f"a rebalance waited in vain for poll(), and max_poll_interval_ms is "
+                f"{settings.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
+            )
+            self._leave_unpolled(reason, now_ms)
             return
         limit = f"session_timeout_ms ({settings.session_timeout_ms})"
         state.lose(f"the coordinator has not answered for {limit}", now_ms, keep_member_id=True)

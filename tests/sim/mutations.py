@@ -1,0 +1,342 @@
+"""Bugs planted on purpose: each must be caught, or the simulation is not worth much.
+
+``python -m tests.sim.mutations`` applies them one after the other and runs seeds until one catches it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import PropertyMock, patch
+
+from millstream.broker.groups.commits import Commits as CoordinatorCommits
+from millstream.broker.groups.fetches import Fetches
+from millstream.broker.groups.group import ClassicGroup
+from millstream.broker.groups.outcome import Effects
+from millstream.broker.groups.rebalance import Rebalances
+from millstream.broker.groups.table import GroupTable
+from millstream.consumer.assignors import sticky
+from millstream.consumer.assignors.base import Assignment, Members
+from millstream.consumer.membership import answers, leader
+from millstream.consumer.membership.leaves import Leaves
+from millstream.consumer.membership.outbox import Outbox
+from millstream.consumer.membership.ownership import Ownership
+from millstream.consumer.membership.state import MemberState
+from millstream.consumer.offsets.commits import Commit, Commits
+from millstream.error_codes import ErrorCode
+from tests.sim.scenario import run_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A bug: what is wrong, where it is planted, and seeds that are known to catch it."""
+
+    description: str
+    targets: Callable[[], tuple[Any, ...]]
+    """Makes the patches to apply; each is a context manager."""
+    seeds: tuple[int, ...] = ()
+
+
+def _nothing(*args: Any, **keywords: Any) -> None:
+    return None
+
+
+# ---- the member ----
+
+
+def _eager_keeps_partitions() -> tuple[Any, ...]:
+    def begin(self: MemberState, reason: str, now_ms: int) -> None:
+        self.join_reason, self.rejoin_reason = reason, None
+        self.join(now_ms)
+
+    return (patch.object(MemberState, "begin", begin),)
+
+
+def _claims_nothing() -> tuple[Any, ...]:
+    original = Outbox._subscriptions
+
+    def subscriptions(self: Outbox) -> dict[str, bytes]:
+        owned, self._state.ownership.owned = self._state.ownership.owned, frozenset()
+        try:
+            return original(self)
+        finally:
+            self._state.ownership.owned = owned
+
+    return (patch.object(Outbox, "_subscriptions", subscriptions),)
+
+
+def _moves_at_once() -> tuple[Any, ...]:
+    def as_planned(self: Any, cluster: Any, members: Members) -> Mapping[str, Assignment]:
+        hands, _ = self.plan(cluster, members)
+        return sticky._assignments(members, hands)
+
+    def let_through(assignments: Mapping[str, Assignment], members: Members) -> Mapping[str, Assignment]:
+        return assignments
+
+    return (
+        patch.object(sticky.CooperativeStickyAssignor, "assign", as_planned),
+        patch.object(leader, "withhold_claimed", let_through),
+    )
+
+
+def _does_not_rejoin() -> tuple[Any, ...]:
+    original = answers._settle
+
+    def settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
+        original(state, assignment, now_ms)
+        state.rejoin_reason = None
+
+    return (patch.object(answers, "_settle", settle),)
+
+
+def _no_lease() -> tuple[Any, ...]:
+    return (patch.object(MemberState, "lease_deadline_ms", PropertyMock(return_value=None)),)
+
+
+def _loss_unnoticed() -> tuple[Any, ...]:
+    return (patch.object(Ownership, "lose", _nothing),)
+
+
+def _metadata_unwatched() -> tuple[Any, ...]:
+    return (patch.object(answers, "watch_metadata", _nothing),)
+
+
+def _static_leaves() -> tuple[Any, ...]:
+    return (patch.object(MemberState, "is_static", PropertyMock(return_value=False)),)
+
+
+def _fenced_goes_on() -> tuple[Any, ...]:
+    original = answers._refused
+
+    def refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
+        fenced = code == ErrorCode.FENCED_INSTANCE_ID
+        original(state, ErrorCode.UNKNOWN_MEMBER_ID if fenced else code, request, now_ms)
+
+    return (patch.object(answers, "_refused", refused),)
+
+
+def _stalled_user_stays() -> tuple[Any, ...]:
+    return (
+        patch.object(MemberState, "poll_deadline_ms", PropertyMock(return_value=None)),
+        patch("millstream.consumer.membership.heartbeats.Heartbeats.confirmed", _confirmed_for_ever),
+    )
+
+
+def _confirmed_for_ever(self: Any, *, settled: bool) -> None:
+    self.in_flight = None
+    self.session_until_ms = self.generation_until_ms = sys.maxsize
+
+
+def _never_leaves() -> tuple[Any, ...]:
+    return (patch.object(Leaves, "add", _nothing),)
+
+
+def _generation_forgotten() -> tuple[Any, ...]:
+    original = answers.heartbeat_answered
+
+    def answered(state: MemberState, response: Any, now_ms: int) -> None:
+        if response.error_code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            response.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+        original(state, response, now_ms)
+
+    return (patch.object(answers, "heartbeat_answered", answered),)
+
+
+# ---- commits ----
+
+
+def _commits_as_somebody_else() -> tuple[Any, ...]:
+    """A commit from before a loss goes out as the member that was born after it."""
+
+    def is_current(self: Commits, commit: Commit) -> bool:
+        try:
+            commit.standing = self._group.standing()
+        except Exception:  # noqa: BLE001 - wait for better times
+            return False
+        return True
+
+    return (patch.object(Commits, "_is_current", is_current),)
+
+
+def _async_repeats() -> tuple[Any, ...]:
+    original = Commit.__init__
+
+    def init(self: Commit, *args: Any, **keywords: Any) -> None:
+        original(self, *args, **keywords)
+        self.repeats = True
+
+    def latest(self: Commits, commit: Commit) -> bool:
+        commit.attempts, attempts = 0, commit.attempts
+        try:
+            return current(self, commit)
+        finally:
+            commit.attempts = attempts
+
+    current = Commits._is_current
+    return (patch.object(Commit, "__init__", init), patch.object(Commits, "_is_current", latest))
+
+
+# ---- the coordinator ----
+
+
+def _acknowledges_early() -> tuple[Any, ...]:
+    def write(self: Effects, records: Any, then: Any) -> None:
+        self.records += records
+        then(ErrorCode.NONE, self)
+
+    return (patch.object(Effects, "write", write),)
+
+
+def _accepts_stale_commits() -> tuple[Any, ...]:
+    def refusal(self: Any, group: Any, request: Any, version: int) -> ErrorCode:
+        return ErrorCode.NONE
+
+    return (patch.object(CoordinatorCommits, "_refusal", refusal),)
+
+
+def _same_generation() -> tuple[Any, ...]:
+    original = ClassicGroup.next_generation
+
+    def next_generation(self: ClassicGroup, epoch_ms: int) -> None:
+        original(self, epoch_ms)
+        self.generation = max(1, self.generation - 1)
+
+    return (patch.object(ClassicGroup, "next_generation", next_generation),)
+
+
+def _sessions_never_end() -> tuple[Any, ...]:
+    return (patch.object(Rebalances, "session_timeout", _nothing),)
+
+
+def _reads_past_writes() -> tuple[Any, ...]:
+    return (patch.object(Fetches, "_unsettled", lambda self, request: set()),)
+
+
+def _nobody_is_fenced() -> tuple[Any, ...]:
+    original = ClassicGroup.member_error
+
+    def member_error(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+        error = original(self, member_id, instance_id)
+        return ErrorCode.NONE if error is ErrorCode.FENCED_INSTANCE_ID else error
+
+    def caller_error(self: GroupTable, group: Any, member_id: str, instance_id: Any, generation: int) -> Any:
+        error = checked(self, group, member_id, instance_id, generation)
+        return ErrorCode.NONE if error is ErrorCode.FENCED_INSTANCE_ID else error
+
+    checked = GroupTable.caller_error
+    return (
+        patch.object(ClassicGroup, "member_error", member_error),
+        patch.object(GroupTable, "caller_error", caller_error),
+    )
+
+
+def _forgets_groups() -> tuple[Any, ...]:
+    return (
+        patch.object(
+            ClassicGroup, "restored", classmethod(lambda cls, group_id, stored: ClassicGroup(group_id))
+        ),
+    )
+
+
+MUTATIONS: Final[Mapping[str, Mutation]] = {
+    "eager-keeps-partitions": Mutation(
+        "a member of an eager group joins without giving its partitions up", _eager_keeps_partitions
+    ),
+    "claims-nothing": Mutation("a cooperative member joins without saying what it owns", _claims_nothing),
+    "moves-at-once": Mutation(
+        "the leader of a cooperative group gives a partition away while it is owned", _moves_at_once
+    ),
+    "does-not-rejoin": Mutation(
+        "a cooperative member that gave partitions up does not rejoin for them to be assigned",
+        _does_not_rejoin,
+    ),
+    "no-lease": Mutation("a member without a coordinator keeps its partitions for ever", _no_lease),
+    "loss-unnoticed": Mutation("a member that is thrown out goes on as if nothing had happened", _loss_unnoticed),
+    "metadata-unwatched": Mutation("the leader does not notice new partitions", _metadata_unwatched),
+    "static-leaves": Mutation("a static member leaves the group when it is closed", _static_leaves),
+    "fenced-goes-on": Mutation("a fenced member joins again, and fences the other one", _fenced_goes_on),
+    "stalled-user-stays": Mutation(
+        "a member whose user does not poll goes on sending heartbeats, with no end to its leases",
+        _stalled_user_stays,
+    ),
+    "never-leaves": Mutation("close does not tell the coordinator", _never_leaves),
+    "generation-forgotten": Mutation(
+        "a heartbeat that is refused for its generation or member is taken for a rebalance",
+        _generation_forgotten,
+    ),
+    "commits-as-somebody-else": Mutation(
+        "a commit that was made before partitions were lost is sent with the identity of after",
+        _commits_as_somebody_else,
+    ),
+    "async-repeats": Mutation(
+        "an asynchronous commit is repeated although a later one was made", _async_repeats
+    ),
+    "acknowledges-early": Mutation(
+        "the coordinator answers before its records are on the disk", _acknowledges_early
+    ),
+    "accepts-stale-commits": Mutation(
+        "the coordinator stores the commits of old generations and former members", _accepts_stale_commits
+    ),
+    "same-generation": Mutation("a rebalance ends in the generation that it began in", _same_generation),
+    "sessions-never-end": Mutation("the coordinator keeps members that are dead", _sessions_never_end),
+    "reads-past-writes": Mutation(
+        "the coordinator answers with old offsets while newer ones are being written", _reads_past_writes
+    ),
+    "nobody-is-fenced": Mutation(
+        "the coordinator goes on with a static member that was replaced", _nobody_is_fenced
+    ),
+    "forgets-groups": Mutation("a coordinator that restarts remembers offsets but no groups", _forgets_groups),
+}
+
+
+@contextmanager
+def planted(mutation: Mutation) -> Iterator[None]:
+    """The code with the bug in it."""
+    patches = mutation.targets()
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
+
+
+def catch(mutation: Mutation, seeds: range | tuple[int, ...]) -> tuple[int, str] | None:
+    """The first seed that catches the bug, with what it says. An exception of the code counts as well."""
+    with planted(mutation):
+        for seed in seeds:
+            try:
+                result, _ = run_seed(seed)
+            except Exception as error:  # noqa: BLE001 - our assertions, mostly: the bug shows
+                return seed, f"{type(error).__name__}: {error}"
+            if result.violation is not None:
+                return seed, result.violation
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.mutations", description=__doc__)
+    parser.add_argument("names", nargs="*", help="mutations to plant; all when none is named")
+    parser.add_argument("--seeds", type=int, default=300, help="how many seeds may be needed")
+    options = parser.parse_args()
+    missed = 0
+    for name in options.names or MUTATIONS:
+        began = time.perf_counter()
+        caught = catch(MUTATIONS[name], range(options.seeds))
+        took = time.perf_counter() - began
+        if caught is None:
+            missed += 1
+            print(f"{name:26} MISSED in {options.seeds} seeds ({took:.1f} s)")
+        else:
+            print(f"{name:26} seed {caught[0]:4} ({took:.1f} s): {caught[1][:140]}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
