@@ -161,13 +161,6 @@ def _read_instance_id(value: object) -> str:
     return instance_id
 
 
-def _read_isolation_level(value: object) -> str:
-    level = Choice(("read_uncommitted", "read_committed"))(value)
-    if level == "read_committed":
-        raise ConfigError(f"read_committed is not supported: {_NOT_YET}")
-    return level
-
-
 def _read_group_protocol(value: object) -> str:
     protocol = read_text(value).lower()
     if protocol == "consumer":
@@ -194,12 +187,13 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: Annotated[str, _read_instance_id] | None = None
     group_protocol: Annotated[str, _read_group_protocol] = "classic"
     heartbeat_interval_ms: PositiveInt = 3_000
-    isolation_level: Annotated[str, _read_isolation_level] = "read_uncommitted"
+    isolation_level: Annotated[str, Choice(("read_uncommitted", "read_committed"))] = "read_uncommitted"
     key_deserializer: Serde = "bytes"
     max_partition_fetch_bytes: Int = 1_048_576
     max_poll_interval_ms: PositiveInt = 300_000
     max_poll_records: PositiveInt = 500
     partition_assignment_strategy: Names = ("range", "cooperative-sticky")
+    queued_max_bytes: PositiveInt = 67_108_864
     session_timeout_ms: PositiveInt = 45_000
     value_deserializer: Serde = "bytes"
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from millstream import Admin, EmbeddedBroker
-from tests.system.cli_process import Cli
+from tests.system.cli_process import SECONDS, Cli, command
 
 
 @pytest.fixture
@@ -116,3 +124,50 @@ def test_a_missing_file_and_a_record_that_is_too_large(cli: Cli, name: str, tmp_
 def test_a_producers_settings(cli: Cli, name: str) -> None:
     cli.ok("produce", name, "--property", "acks=1", "--property", "linger.ms=0", stdin="x\n")
     assert "linger.ms" in cli.fails("produce", name, "--property", "lingr.ms=0", stdin="x\n", code=2)
+
+
+def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
+    process = subprocess.Popen(
+        command("produce", name), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
+    )
+    with process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        wait_until(lambda: name in cli.ok("topic", "list").lines)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
+        assert process.stderr.read() == b""
+    assert sum(end_offsets(cli, name).values()) == 2
+
+
+def test_a_terminal_gets_tables(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name, "-p", "2")
+    terminal, other_end = pty.openpty()
+    process = subprocess.Popen(
+        command("topic", "list"), stdout=other_end, stderr=other_end, env=cli.environment
+    )
+    os.close(other_end)
+    shown = read_all(terminal)
+    assert process.wait(SECONDS) == 0
+    header, rule, *rows = [line for line in shown.splitlines() if line.strip()]
+    assert "topic" in header and "partitions" in header
+    assert set(rule.strip()) == {"─"}
+    assert any(name in row and row.rstrip().endswith("2") for row in rows)
+
+
+def read_all(terminal: int) -> str:
+    """What was written to a terminal until its other end was closed."""
+    found = b""
+    with contextlib.suppress(OSError):  # so Linux says that the other end is closed
+        while chunk := os.read(terminal, 65536):
+            found += chunk
+    os.close(terminal)
+    return re.sub(r"\x1b\[[0-9;]*m", "", found.decode())
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)

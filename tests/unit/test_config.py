@@ -219,7 +219,6 @@ def test_wrong_bootstrap_servers(value: object) -> None:
         (ConsumerConfig, "interceptor_classes", "I", "not supported"),
         (ConsumerConfig, "metric_reporters", "R", "read metrics()"),
         (ConsumerConfig, "group_protocol", "consumer", "use classic"),
-        (ConsumerConfig, "isolation_level", "read_committed", "not there yet"),
         (ProducerConfig, "transactional_id", "t", "transactions are not there yet"),
         (ProducerConfig, "transaction_timeout_ms", 1, "transactions are not there yet"),
         (ProducerConfig, "partitioner_class", "P", "give partition= to send()"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -48,6 +49,7 @@ def require_broker(servers: str) -> None:
         addresses = read_addresses(servers)
     except ValueError as error:
         raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
+    _show_warnings()
     reason = ""
     for address in addresses:
         try:
@@ -60,3 +62,16 @@ def require_broker(servers: str) -> None:
         f"no broker answers at {servers} ({reason}): start one with 'millstream broker', "
         "or name another with --bootstrap-servers"
     )
+
+
+def _show_warnings() -> None:
+    """Let what the clients log as warnings look like the command's own errors."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.addFilter(_lower_level)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _lower_level(record: logging.LogRecord) -> bool:
+    record.levelname = record.levelname.lower()
+    return True

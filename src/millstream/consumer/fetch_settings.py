@@ -64,4 +64,5 @@ class FetchSettings:
             request_timeout_ms=config.request_timeout_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
             retry_backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            queued_max_bytes=config.queued_max_bytes,
         )

@@ -9,13 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.client.cluster import Broker, Cluster, PartitionInfo, TopicInfo
-from millstream.consumer.fetch_events import CommittedNeeded, FetchEvent, LeadersTold, MetadataNeeded
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.fetcher import Fetcher
-from millstream.consumer.records import Record
 from millstream.consumer.sends import Node, Send
-from millstream.errors import ErrorCode, NetworkError
-from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.errors import ErrorCode
+from millstream.model import TopicPartition
 from millstream.wire.batches import (
     ControlType,
     RecordData,
@@ -402,81 +398,3 @@ def _empty(index: int, code: ErrorCode) -> PartitionData:
         aborted_transactions=None,
         records=b"",
     )
-
-
-class World:
-    """A fetcher with its cluster, a clock, and a driver that does what drivers do."""
-
-    def __init__(
-        self,
-        cluster: FakeCluster,
-        settings: FetchSettings,
-        committed: dict[TopicPartition, int] | None = None,
-    ) -> None:
-        self.cluster = cluster
-        self.fetcher = Fetcher(settings)
-        self.committed = committed or {}
-        self.now_ms = 0
-        self.wire: list[Send] = []
-        self.events: list[FetchEvent] = []
-        self.fetcher.update_cluster(cluster.metadata())
-
-    @property
-    def positions(self) -> dict[TopicPartition, int | None]:
-        owned = self.fetcher.positions
-        return {partition: owned.position(partition) for partition in sorted(owned.assignment())}
-
-    def poll(self) -> list[Send]:
-        """One turn of the driver, without any answer; returns what it has just sent."""
-        sends = self.fetcher.poll(self.now_ms)
-        self.wire += sends
-        for event in self.fetcher.take_events():
-            self._handle(event)
-        return sends
-
-    def _handle(self, event: FetchEvent) -> None:
-        self.events.append(event)
-        if isinstance(event, CommittedNeeded):
-            offsets = {
-                one: OffsetAndMetadata(self.committed[one]) if one in self.committed else None
-                for one in event.partitions
-            }
-            self.fetcher.set_committed(event.token, offsets, self.now_ms)
-        elif isinstance(event, MetadataNeeded | LeadersTold):
-            self.fetcher.update_cluster(self.cluster.metadata())
-
-    def deliver(self, send: Send) -> None:
-        self.wire.remove(send)
-        self.fetcher.receive(send.token, self.cluster.answer(send), self.now_ms)
-
-    def fail(self, send: Send, error: Exception | None = None) -> None:
-        self.wire.remove(send)
-        self.fetcher.failed(send.token, error or NetworkError(), self.now_ms)
-
-    def settle(self, turns: int = 20) -> None:
-        """Answer everything, for so many turns, or until nothing is left to wait for."""
-        for _ in range(turns):
-            self.poll()
-            self.poll()  # the events of the first call may have made more to send
-            if not self.wire:
-                wake = self.fetcher.next_wake_ms(self.now_ms)
-                if wake is None:
-                    return
-                self.now_ms = wake
-            for send in list(self.wire):
-                self.deliver(send)
-
-    def take(self, max_records: int = 1_000_000) -> list[Record]:
-        return list(self.fetcher.take(max_records, self.now_ms))
-
-    def read(self, turns: int = 20) -> list[Record]:
-        """Everything there is to read."""
-        found: list[Record] = []
-        for _ in range(turns):
-            self.settle(2)
-            found += self.take()
-        return found
-
-
-def values(records: Sequence[Record]) -> list[object]:
-    return [record.value for record in records]

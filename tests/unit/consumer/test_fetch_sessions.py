@@ -16,7 +16,8 @@ from millstream.wire.messages.fetch import (
 )
 from millstream.wire.primitives import INT32_MAX
 from millstream.wire.schema import ZERO_UUID
-from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, World, topic_id, values
+from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, topic_id
+from tests.unit.consumer.fetch_world import World, values
 
 SETTINGS = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
 

@@ -10,7 +10,8 @@ from millstream.errors import CorruptBatch, DeserializationError, UnsupportedMag
 from millstream.model import Header, OffsetAndMetadata, TimestampType, TopicPartition
 from millstream.wire.batches import ControlType, RecordData, read_header
 from millstream.wire.codecs import Codec
-from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, World, values
+from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
+from tests.unit.consumer.fetch_world import World, values
 
 SETTINGS = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
 COMMITTED = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST, read_committed=True)

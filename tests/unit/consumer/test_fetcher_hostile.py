@@ -27,16 +27,8 @@ from millstream.wire.messages.offsets import (
     ListOffsetsTopicResponse,
 )
 from millstream.wire.schema import ZERO_UUID
-from tests.unit.consumer.fake_cluster import (
-    LATEST_VERSIONS,
-    T0,
-    T1,
-    FakeCluster,
-    FakeLog,
-    World,
-    topic_id,
-    values,
-)
+from tests.unit.consumer.fake_cluster import LATEST_VERSIONS, T0, T1, FakeCluster, FakeLog, topic_id
+from tests.unit.consumer.fetch_world import World, values
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.sampled_from([-1, 0, 1, 2, -(1 << 31), (1 << 31) - 1]) | st.integers(-(1 << 31), (1 << 31) - 1)

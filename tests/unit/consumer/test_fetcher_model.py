@@ -21,7 +21,8 @@ from millstream.consumer.records import Records
 from millstream.errors import NetworkError, RequestTimedOutError
 from millstream.model import TopicPartition
 from millstream.wire.batches import ControlType
-from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, World
+from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
+from tests.unit.consumer.fetch_world import World
 
 PARTITIONS = (T0, T1, U0)
 partitions = st.sampled_from(PARTITIONS)

@@ -31,7 +31,8 @@ from millstream.wire.messages.offsets import (
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
 )
-from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, World, values
+from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
+from tests.unit.consumer.fetch_world import World, values
 
 EARLIEST = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
 LATEST = FetchSettings(auto_offset_reset=ResetStrategy.LATEST)

@@ -19,7 +19,8 @@ from millstream.wire.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, World
+from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
+from tests.unit.consumer.fetch_world import World
 
 
 def log_of(count: int, leader: int = 0) -> FakeLog:
