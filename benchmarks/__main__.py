@@ -7,7 +7,7 @@ import sys
 
 from benchmarks import report
 
-SUITES = ("broker",)
+SUITES = ("broker", "groups")
 
 
 def main(names: list[str]) -> int:

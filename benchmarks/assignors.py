@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from benchmarks.report import Section, table
 from millstream.consumer.assignors import (
     Assignment,
     Assignor,
@@ -124,22 +125,44 @@ def least_moves(cluster: ClusterView, group: Group) -> int:
     return sum(max(0, n - share) for n in counts) - min(extras, sum(n > share for n in counts))
 
 
-def main() -> None:
-    """Measure everything and print a table."""
-    assignors = (RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor())
-    names = "".join(f"{assignor.name.partition('-')[0]:>12}" for assignor in assignors)
-    print(f"{MEMBERS:,} members, {PARTITIONS:,} partitions; milliseconds, best of {ROUNDS}")
-    print(f"{'':52}{names}{'moved':>8}{'least':>8}")
+def rows() -> Iterator[tuple[str, ...]]:
+    """One row a situation: title, milliseconds of each assignor, partitions moved, and the least possible."""
     for each in scenarios():
         for situation, group in situations(each):
             times, counts = [], {}
-            for assignor in assignors:
+            for assignor in ASSIGNORS:
                 seconds, result = measure(assignor, each.cluster, group)
-                times.append(f"{seconds * 1000:>12.1f}")
+                times.append(f"{seconds * 1000:.0f}")
                 counts[assignor.name] = moved(group, result)
             assert counts["sticky"] == counts["cooperative-sticky"]
             least = str(least_moves(each.cluster, group)) if each.equal else ""
-            print(f"{each.title:38}{situation:14}{''.join(times)}{counts['sticky']:>8}{least:>8}", flush=True)
+            yield f"{each.title}, {situation}", *times, str(counts["sticky"]), least
+
+
+ASSIGNORS: tuple[Assignor, ...] = (
+    RangeAssignor(),
+    RoundRobinAssignor(),
+    StickyAssignor(),
+    CooperativeStickyAssignor(),
+)
+HEAD = ("", *(assignor.name for assignor in ASSIGNORS), "moved (sticky)", "least possible")
+
+
+def section() -> Section:
+    """The table for RESULTS.md."""
+    print("  assignors")
+    return Section(
+        "Assignors",
+        f"{MEMBERS:,} members, {PARTITIONS:,} partitions; milliseconds, best of {ROUNDS}.\n\n"
+        + table(HEAD, rows()),
+    )
+
+
+def main() -> None:
+    """Measure everything and print the table."""
+    print(" | ".join(HEAD))
+    for row in rows():
+        print(" | ".join(row), flush=True)
 
 
 if __name__ == "__main__":

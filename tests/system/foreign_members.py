@@ -8,8 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import aiokafka
 import aiokafka.abc
@@ -68,7 +67,7 @@ class Ledger:
 
 @dataclass
 class Member:
-    """One member on a thread of its own: from ``with``, or ``start``, to ``stop``."""
+    """One member on a thread of its own, from ``start`` to ``stop``; as often as wanted."""
 
     run: Callable[[Member], None]
     name: str
@@ -96,14 +95,6 @@ class Member:
         self.thread = None
         if self.error is not None:
             raise self.error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _run(self) -> None:
         try:
@@ -155,7 +146,7 @@ def run_millstream(member: Member) -> None:
                 consumer.commit()
 
 
-# --- confluent-kafka (librdkafka)
+# --- confluent-kafka, which is librdkafka
 
 
 def run_confluent(member: Member) -> None:
@@ -183,16 +174,16 @@ def run_confluent(member: Member) -> None:
         while not member.stopping.is_set():
             messages = consumer.consume(BATCH, POLL_SECONDS)
             assert not [message.error() for message in messages if message.error()]
-            found = (
-                (TopicPartition(message.topic(), message.partition()), message.offset())
-                for message in messages
-            )
-            member.ledger.read(found)
+            member.ledger.read(map(_place, messages))
             if messages:
                 with contextlib.suppress(confluent_kafka.KafkaException):
                     consumer.commit(asynchronous=False)
     finally:
         consumer.close()
+
+
+def _place(message: Any) -> tuple[TopicPartition, int]:
+    return TopicPartition(message.topic(), message.partition()), message.offset()
 
 
 # --- kafka-python: its callbacks run on its own thread, so a batch may be read while its partition moves
@@ -285,6 +276,7 @@ async def _run_aiokafka(member: Member) -> None:
             with contextlib.suppress(aiokafka.errors.KafkaError, aiokafka.errors.IllegalStateError):
                 await consumer.commit()
     finally:
+        member.revoked(consumer.assignment())  # it does not tell its listener at the end
         await consumer.stop()
 
 

@@ -54,7 +54,8 @@ class Feed:
 def topics(bootstrap_servers: str) -> Iterator[list[str]]:
     names = [f"mixed-{letter}-{uuid.uuid4().hex}" for letter in "ab"]
     with Admin(bootstrap_servers=bootstrap_servers) as admin:
-        admin.create_topics(names, partitions=PARTITIONS)
+        for name in names:
+            admin.create_topic(name, partitions=PARTITIONS)
         yield names
         admin.delete_topics(names)
 
@@ -79,9 +80,9 @@ class Group:
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as stack:
-            stack.enter_context(self._admin)
+            stack.callback(self._admin.close)
             for member in self._members.values():
-                stack.enter_context(member)
+                stack.callback(member.stop)
 
     def join(self, name: str) -> None:
         self._members[name].start()
@@ -145,7 +146,7 @@ def test_joining_and_leaving(
                 group.leave(name)
         written = set(feed.written)
         wait_until(lambda: written <= group.ledger.seen.keys(), "every record is read")
-        group.ledger.seen.keys() <= written
+        assert written >= group.ledger.seen.keys()
     assert group.ledger.violations == []
     if not {"kafka-python", "aiokafka"} & set(clients):
         # These two run callbacks beside the loop that reads, which may still be at a batch.

@@ -27,6 +27,7 @@ from millstream.producer.batch import Batch
 from millstream.wire.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, add_sequence
 
 MAX_EPOCH: Final = 0x7FFF
+_NONE_ACKED: Final = -1
 
 
 class Sequences:
@@ -75,9 +76,13 @@ class Sequences:
         if batch.has_sequence:
             # Repeated batches go one by one, oldest first: those behind would be refused anyway.
             return queue.sent[0] is batch
-        if queue.unresolved is not None:
+        if not queue.sent:
+            return queue.unresolved is None
+        if queue.unresolved is not None or queue.identity != self._identity:
             return False
-        return not queue.sent or queue.identity == self._identity
+        # A broker takes any number from a producer that it does not know yet. Were the first batch lost on
+        # its way, the second would take its place, and the first could never be written: so it goes alone.
+        return queue.last_acked != _NONE_ACKED
 
     def sending(self, batch: Batch) -> None:
         """Number a batch that is sent for the first time."""
@@ -110,13 +115,21 @@ class Sequences:
             self._restarting.add(queue)
             return True
         if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            is_next = batch.base_sequence == add_sequence(queue.last_acked, 1)
-            if queue.unresolved is not None:
-                is_next = batch.base_sequence == queue.unresolved
-            if is_next:
+            if self._is_hopeless(batch):
                 self._restarting.add(queue)
             return True
         return error.retriable
+
+    def _is_hopeless(self, batch: Batch) -> bool:
+        """Whether a batch that is out of order will be so for ever, and not just until an earlier one is
+        written.
+
+        It is, if it is next in line, or if later ones were written before it.
+        """
+        queue = batch.queue
+        if queue.unresolved is not None:
+            return batch.base_sequence == queue.unresolved
+        return not _is_later(batch.base_sequence, add_sequence(queue.last_acked, 1))
 
     def refused(self, batch: Batch) -> None:
         """The broker has not written the batch, and it will not be sent again: its numbers are a gap."""
@@ -161,7 +174,7 @@ class Sequences:
             sequence = add_sequence(sequence, batch.count)
         queue.identity = self._identity
         queue.next_sequence = sequence
-        queue.last_acked = -1
+        queue.last_acked = _NONE_ACKED
         queue.unresolved = None
         self._unresolved.discard(queue)
 

@@ -26,7 +26,11 @@ RECORDS = 400
 
 @dataclass
 class ModelPartition:
-    """What a broker does with idempotent batches: takes the next, knows the last five, refuses the rest."""
+    """What a broker does with idempotent batches: takes the next, knows the last five, refuses the rest.
+
+    Of a producer that it does not know it takes whatever comes first, as Kafka does: it may have forgotten
+    it.
+    """
 
     log: list[bytes] = field(default_factory=list)
     epoch: int = -1
@@ -36,8 +40,9 @@ class ModelPartition:
         """An error code and an offset."""
         if batch.producer_epoch < self.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        is_new = self.epoch == -1
         if batch.producer_epoch > self.epoch:
-            if batch.base_sequence != 0:
+            if batch.base_sequence != 0 and not is_new:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             self.epoch = batch.producer_epoch
             self.recent.clear()
@@ -45,9 +50,7 @@ class ModelPartition:
             if (first, last) == (batch.base_sequence, batch.last_sequence):
                 return ErrorCode.NONE, offset
         expected = self.recent[-1][1] + 1 if self.recent else 0
-        if batch.base_sequence < expected:
-            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1
-        if batch.base_sequence > expected:
+        if batch.base_sequence != expected and not is_new:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         offset = len(self.log)
         self.log += values

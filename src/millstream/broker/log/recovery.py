@@ -32,7 +32,7 @@ from millstream.broker.log.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
 from millstream.broker.log.swap import DELETED_SUFFIX, finish_interrupted_swap
 from millstream.errors import CorruptBatch
 from millstream.wire.batches import CRC_START, NO_PRODUCER_ID, BatchHeader
-from millstream.wire.primitives import INT32_MAX
+from millstream.wire.primitives import INT32_MAX, INT64_MAX
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 START_OFFSET_FILE = "log-start-offset-checkpoint"
@@ -171,22 +171,17 @@ def load(
 
 def _trust(segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpochs) -> LoadedLog | None:
     """Take the log as a clean stop left it; None when it does not look like that."""
-    end_offset, producers = 0, ProducerStates()
-    if segments:
-        last = segments[-1]
-        snapshot = snapshots.newest(up_to=1 << 63)
-        if snapshot is not None and (snapshot.segment_base, snapshot.segment_size) == (
-            last.base_offset,
-            last.size,
-        ):
-            last.next_offset = snapshot.end_offset
-            last.expect_index(snapshot.checksums)
-            last.first_append_ms = snapshot.segment_began_ms or None
-            producers = snapshot.producers
-        elif last.size or snapshot is not None:
-            return None
-        end_offset = last.next_offset
-    return LoadedLog(segments, 0, end_offset, end_offset, epochs, producers, snapshots, RecoveryReport())
+    if not segments:
+        return LoadedLog([], 0, 0, 0, epochs, ProducerStates(), snapshots, RecoveryReport())
+    last, snapshot = segments[-1], snapshots.newest(up_to=INT64_MAX)
+    if snapshot is None or (snapshot.segment_base, snapshot.segment_size) != (last.base_offset, last.size):
+        return None
+    end_offset = last.next_offset = snapshot.end_offset
+    last.expect_index(snapshot.checksums)
+    last.first_append_ms = snapshot.segment_began_ms or None
+    return LoadedLog(
+        segments, 0, end_offset, end_offset, epochs, snapshot.producers, snapshots, RecoveryReport()
+    )
 
 
 class _Scan:

@@ -192,6 +192,7 @@ class LogStore:
         )
         self._begin_epoch(self.leader_epoch + 1)
         self._write_epochs_durably()
+        self._files.sync_directory(os.path.dirname(self.directory))
         self._rewrite_recovered()
         self._changed = True
 
@@ -212,8 +213,6 @@ class LogStore:
                 if segment is not self._segments.last:
                     for file in segment.save_index()[0]:
                         self._unsynced.add(file)
-        self._unsynced.add_directory(self.directory)
-        self._unsynced.add_directory(os.path.dirname(self.directory))
 
     def _drop_from(self, index: int) -> None:
         dropped = self._segments.from_index(index)

@@ -1,0 +1,255 @@
+"""Where reading starts, and how it is moved: auto.offset.reset, seeking by offset, by time, and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.consumer import Consumer, Record
+from millstream.errors import (
+    MisuseError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
+from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from millstream.producer import Producer
+from tests.conftest import NewTopic
+from tests.system.members import SECONDS, until
+
+OLD = 1_700_000_000_000
+"""When the first record was written; each is a second younger than the one before."""
+
+
+@pytest.fixture
+def partition(new_topic: NewTopic, producer: Producer) -> TopicPartition:
+    """Ten records, each in a batch of its own, a second apart."""
+    topic = new_topic()
+    for number in range(10):
+        producer.send(topic, b"%d" % number, timestamp=OLD + number * 1000).result(SECONDS)
+    return TopicPartition(topic, 0)
+
+
+def offsets(consumer: Consumer, count: int) -> list[int]:
+    """The offsets of at least so many records."""
+    found: list[int] = []
+    until(lambda: found.extend(r.offset for r in consumer.poll(0.1)) or len(found) >= count, f"{count} records")
+    return found
+
+
+def first_record(servers: str, group: str, partition: TopicPartition, producer: Producer, reset: str) -> int:
+    """The first offset that a member of the group reads, with one more record written once it waits."""
+    with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset=reset) as consumer:
+        consumer.assign([partition])
+        consumer.position(partition, timeout=SECONDS)
+        producer.send(partition.topic, b"new").result(SECONDS)
+        return offsets(consumer, 1)[0]
+
+
+def commit(servers: str, group: str, partition: TopicPartition, offset: int) -> None:
+    with Consumer(bootstrap_servers=servers, group_id=group) as consumer:
+        consumer.commit({partition: offset})
+
+
+# --- auto.offset.reset
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])
+def test_without_a_commit(
+    bootstrap_servers: str,
+    producer: Producer,
+    partition: TopicPartition,
+    group: str,
+    reset: str,
+    first: int,
+) -> None:
+    assert first_record(bootstrap_servers, group, partition, producer, reset) == first
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_a_commit_goes_before_the_reset(
+    bootstrap_servers: str, producer: Producer, partition: TopicPartition, group: str, reset: str
+) -> None:
+    commit(bootstrap_servers, group, partition, 4)
+    assert first_record(bootstrap_servers, group, partition, producer, reset) == 4
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 6), ("latest", 10)])
+def test_a_commit_whose_record_was_deleted(
+    bootstrap_servers: str,
+    admin: Admin,
+    producer: Producer,
+    partition: TopicPartition,
+    group: str,
+    reset: str,
+    first: int,
+) -> None:
+    commit(bootstrap_servers, group, partition, 2)
+    admin.delete_records({partition: 6})
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset=reset) as consumer:
+        consumer.assign([partition])
+        until(lambda: consumer.poll(0.1) or consumer.position(partition) >= first, "the position is reset")
+        consumer.seek(partition, consumer.position(partition) if reset == "latest" else first)
+        producer.send(partition.topic, b"new").result(SECONDS)
+        assert offsets(consumer, 1)[0] == first
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])
+def test_a_commit_past_the_end(
+    bootstrap_servers: str,
+    producer: Producer,
+    partition: TopicPartition,
+    group: str,
+    reset: str,
+    first: int,
+) -> None:
+    """As after a topic was made anew: the reset decides, whatever the distance."""
+    commit(bootstrap_servers, group, partition, 1000)
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset=reset) as consumer:
+        consumer.assign([partition])
+        if reset == "earliest":
+            assert offsets(consumer, 10)[0] == first
+        else:
+            until(lambda: consumer.poll(0.1) or consumer.position(partition) == 10, "the position is reset")
+            producer.send(partition.topic, b"new").result(SECONDS)
+            assert offsets(consumer, 1) == [10]
+
+
+def test_none_raises_and_a_seek_goes_on(
+    bootstrap_servers: str, admin: Admin, partition: TopicPartition, group: str
+) -> None:
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="none") as consumer:
+        consumer.assign([partition])
+        for _ in range(2):
+            with pytest.raises(NoOffsetForPartitionError, match=partition.topic) as no_offset:
+                until(lambda: consumer.poll(0.1), "an error")
+            assert no_offset.value.partitions == (partition,)
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.position(partition)
+        consumer.seek(partition, 2)
+        assert offsets(consumer, 8) == list(range(2, 10))
+
+        admin.delete_records({partition: 5})
+        consumer.seek(partition, 3)
+        with pytest.raises(OffsetOutOfRangeError, match=r"offset 3 of") as out_of_range:
+            until(lambda: consumer.poll(0.1), "an error")
+        assert out_of_range.value.offsets == {partition: 3}
+        consumer.seek(partition, 5)
+        assert offsets(consumer, 5) == list(range(5, 10))
+
+
+def test_by_duration(bootstrap_servers: str, producer: Producer, new_topic: NewTopic, group: str) -> None:
+    """From an hour ago on (KIP-1106)."""
+    topic = new_topic()
+    producer.send(topic, b"ancient", timestamp=OLD).result(SECONDS)
+    producer.send(topic, b"new").result(SECONDS)
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="by_duration:PT1H"
+    ) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert offsets(consumer, 1) == [1]
+
+
+# --- seeking
+
+
+def test_seek_and_what_was_fetched_already_is_forgotten(
+    bootstrap_servers: str, partition: TopicPartition
+) -> None:
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_poll_records=2
+    ) as consumer:
+        consumer.assign([partition])
+        assert offsets(consumer, 2)[:2] == [0, 1]
+        consumer.seek(partition, 7)
+        assert consumer.position(partition) == 7
+        assert offsets(consumer, 3) == [7, 8, 9]
+        consumer.seek(partition, OffsetAndMetadata(4, "", None))
+        assert offsets(consumer, 6) == [4, 5, 6, 7, 8, 9]
+
+
+def test_rewind_and_replay_at_will(bootstrap_servers: str, partition: TopicPartition) -> None:
+    """The position is one number: reading again gives the same, as often as one likes."""
+
+    def all_records(consumer: Consumer) -> list[Record]:
+        records: list[Record] = []
+        until(lambda: records.extend(consumer.poll(0.1)) or len(records) >= 10, "all ten")
+        return records
+
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([partition])
+        first = all_records(consumer)
+        for _ in range(3):
+            consumer.seek_to_beginning(partition)
+            assert all_records(consumer) == first
+
+
+def test_seek_to_beginning_and_end(
+    bootstrap_servers: str, admin: Admin, producer: Producer, partition: TopicPartition
+) -> None:
+    admin.delete_records({partition: 3})
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="none") as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        assert consumer.position(partition) == 3
+        consumer.seek_to_end(partition)
+        assert consumer.position(partition) == 10
+        producer.send(partition.topic, b"new").result(SECONDS)
+        assert offsets(consumer, 1) == [10]
+        assert consumer.beginning_offsets([partition]) == {partition: 3}
+        assert consumer.end_offsets([partition]) == {partition: 11}
+
+
+def test_by_time(bootstrap_servers: str, partition: TopicPartition, new_topic: NewTopic) -> None:
+    empty = TopicPartition(new_topic(), 0)
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+
+        def find(timestamp: int) -> OffsetAndTimestamp | None:
+            return consumer.offsets_for_times({partition: timestamp})[partition]
+
+        for timestamp, offset in ((0, 0), (OLD, 0), (OLD + 1, 1), (OLD + 4000, 4), (OLD + 8999, 9)):
+            found = find(timestamp)
+            assert found is not None
+            assert (found.offset, found.timestamp) == (offset, OLD + offset * 1000)
+        assert find(OLD + 9001) is None, "all records are older"
+        assert consumer.offsets_for_times({empty: 0}) == {empty: None}
+
+        consumer.assign([partition])
+        found = find(OLD + 7000)
+        assert found is not None
+        consumer.seek(partition, found.offset)
+        assert offsets(consumer, 3) == [7, 8, 9]
+
+
+def test_lag(bootstrap_servers: str, partition: TopicPartition) -> None:
+    with Consumer(
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_poll_records=4
+    ) as consumer:
+        consumer.assign([partition])
+        assert consumer.lag(partition) is None
+        assert offsets(consumer, 1) == [0, 1, 2, 3] or consumer.position(partition) < 10
+        assert consumer.lag(partition) == 10 - consumer.position(partition)
+
+
+def test_a_group_moved_by_command_reads_from_there(
+    bootstrap_servers: str, admin: Admin, partition: TopicPartition, group: str
+) -> None:
+    """The offsets of a group without members can be reset: its next member starts there."""
+    commit(bootstrap_servers, group, partition, 10)
+    admin.reset_offsets(group, to="offset", value=6)
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+        consumer.subscribe([partition.topic])
+        assert offsets(consumer, 4) == [6, 7, 8, 9]
+
+
+def test_what_is_not_assigned_cannot_be_moved(bootstrap_servers: str, partition: TopicPartition) -> None:
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        consumer.assign([partition])
+        stranger = TopicPartition(partition.topic, 5)
+        with pytest.raises(MisuseError, match="not assigned"):
+            consumer.seek(stranger, 0)
+        with pytest.raises(MisuseError, match="not assigned"):
+            consumer.position(stranger)
+        with pytest.raises(MisuseError, match="not assigned"):
+            consumer.pause(stranger)
+        with pytest.raises(MisuseError, match="not negative"):
+            consumer.seek(partition, -1)
