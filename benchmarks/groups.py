@@ -64,9 +64,9 @@ def latency(servers: str) -> Section:
     mine, theirs = (statistics.median(median[name]) for name in median)
     return Section(
         "Consumer: latency of a new record",
-        "From `send` (our producer, linger 0, acks=all, so an fdatasync is in it) to the return of the waiting "
-        f"`poll`, embedded broker, one record every {PAUSE_S * 1000:.0f} ms, {RECORDS} records a round, in turns, "
-        f"medians of {ROUNDS} rounds.\n\n"
+        "From `send` (our producer, linger 0, acks=all, so an fdatasync is in it) to the return of the "
+        f"waiting `poll`; embedded broker, one record every {PAUSE_S * 1000:.0f} ms, {RECORDS} records a "
+        f"round, in turns, medians of {ROUNDS} rounds.\n\n"
         + table(("consumer", "median", "99th percentile"), rows)
         + f"\n\nmillstream / confluent-kafka: {ratio(mine, theirs)}",
     )
@@ -142,7 +142,8 @@ with Consumer(bootstrap_servers={servers!r}, group_id="idle", auto_offset_reset=
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     return Section(
         "Consumer: idle",
-        f"A member of a group that waits in `poll` for {IDLE_S:.0f} s: **{float(ended.stdout):.2f} %** of a core.",
+        f"A member of a group that waits in `poll` for {IDLE_S:.0f} s uses "
+        f"**{float(ended.stdout):.2f} %** of a core.",
     )
 
 
