@@ -1,9 +1,13 @@
 """What must hold at every moment, whatever happens. ``Violation`` says what does not.
 
 Definitions. A member *holds* a partition from the end of on_assigned until on_revoked has ended, or until the
-loss is noticed (its I/O side stops handing out records then). A holder is a *zombie* when the coordinator does
-not know its member id any more (its session or its rebalance time is over, or it was replaced), or has begun a
-generation without it (a static member that missed the rebalance stays in the group, KIP-345).
+loss is noticed (its I/O side stops handing out records then). Nobody may hold a partition while another member
+takes it, in whatever generation, with two exceptions that the protocol cannot avoid:
+
+- a static member that is being replaced by a process with its instance id hears of it with its next heartbeat;
+- a cooperative member keeps what it holds while the coordinator has its JoinGroup or SyncGroup. If that never
+  arrived, or its answer never does, the group goes on without it, and it hears of that when its connection
+  fails or the request times out.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ from typing import TYPE_CHECKING
 from millstream.broker.groups.records import GenerationRecord, GroupRecord, GroupSnapshot
 from millstream.consumer.assignors.base import Assignment, Subscription
 from millstream.consumer.assignors.protocol import decode_assignment, decode_subscription
-from millstream.consumer.membership import Phase
 from millstream.error_codes import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
@@ -70,16 +73,15 @@ class Invariants:
     def _check_zombie(
         self, holder: Member, partition: TopicPartition, taker: Member, generation: int
     ) -> None:
-        """A partition is taken while somebody holds it: that one must be a zombie, and about to notice."""
+        """A partition is taken while somebody holds it: there are only two excuses."""
         member_id = holder.membership.metadata.member_id
-        if member_id in self._member_ids() and (generation, member_id) in self._participants:
+        if holder.identity == taker.identity:
+            if member_id in self._member_ids():
+                self.fail(f"{taker.name} replaces {holder.name}, which is still a member")
+        elif not holder.waits_for_coordinator:
+            self.fail(f"{taker.name} takes {partition} while {holder.name} holds it")
+        elif member_id in self._member_ids() and (generation, member_id) in self._participants:
             self.fail(f"{taker.name} takes {partition} while {holder.name}, a member, holds it")
-        quiet_ms = self.world.now_ms - holder.heard_ms
-        is_waiting = holder.membership.phase in (Phase.JOINING, Phase.SYNCING)
-        if quiet_ms > holder.settings.session_timeout_ms and not is_waiting:
-            self.fail(
-                f"{holder.name} holds {partition}, but has not heard of its coordinator for {quiet_ms} ms"
-            )
 
     def _member_ids(self) -> Iterable[str]:
         assert self.cluster is not None

@@ -28,7 +28,6 @@ from millstream.consumer.membership import (
 )
 from millstream.consumer.offsets import CommitDone, CommittedFetched, Offsets, OffsetSettings, OffsetStore
 from millstream.consumer.sends import AnyNode, Send
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
     BrokerError,
     CommitFailedError,
@@ -42,10 +41,7 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
-    JoinGroupResponse,
-    SyncGroupResponse,
 )
 from millstream.wire.schema import Response
 from tests.sim.cluster import GROUP, Cluster
@@ -91,9 +87,6 @@ _EXPECTED = (
     FencedInstanceIdError,
 )
 
-_CONFIRMING = (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse)
-_CONFIRMED = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-
 
 class Member:
     """One process. A restart is another ``Member`` with the same instance id."""
@@ -136,7 +129,6 @@ class Member:
         )
         self.offsets = OffsetStore(offset_settings, self.membership, self._jitter)
         self.held: set[TopicPartition] = set()
-        self.heard_ms = 0
         self.is_alive = True
         self.is_cut_off = False
         self.failure: MillstreamError | None = None
@@ -239,8 +231,6 @@ class Member:
     def received(self, core: Core, token: int, response: Response) -> None:
         if not self.is_alive:
             return
-        if isinstance(response, _CONFIRMING) and response.error_code in _CONFIRMED:
-            self.heard_ms = self.world.now_ms
         core.receive(token, response, self.world.now_ms)
         self.io()
 
@@ -572,6 +562,12 @@ class Member:
         if prefix is None:
             return self.topics
         return tuple(topic for topic in self.cluster.topics if topic.startswith(prefix))
+
+    @property
+    def waits_for_coordinator(self) -> bool:
+        """Whether a JoinGroup or SyncGroup is on its way, as far as this member knows."""
+        waiting = self.membership.waiting().what
+        return waiting in (Wait.MEMBERS, Wait.LEADER)
 
     @property
     def is_settled(self) -> bool:

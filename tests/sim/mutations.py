@@ -15,20 +15,21 @@ from typing import Any, Final
 from unittest.mock import PropertyMock, patch
 
 from millstream.broker.groups.commits import Commits as CoordinatorCommits
-from millstream.broker.groups.fetches import Fetches
 from millstream.broker.groups.group import ClassicGroup
 from millstream.broker.groups.outcome import Effects
 from millstream.broker.groups.rebalance import Rebalances
 from millstream.broker.groups.table import GroupTable
 from millstream.consumer.assignors import sticky
 from millstream.consumer.assignors.base import Assignment, Members
-from millstream.consumer.membership import answers, leader
+from millstream.consumer.membership import Phase, answers, leader
+from millstream.consumer.membership.heartbeats import Heartbeats
 from millstream.consumer.membership.leaves import Leaves
 from millstream.consumer.membership.outbox import Outbox
 from millstream.consumer.membership.ownership import Ownership
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.offsets.commits import Commit, Commits
 from millstream.error_codes import ErrorCode
+from millstream.errors import MillstreamError
 from tests.sim.scenario import run_seed
 
 
@@ -52,6 +53,7 @@ def _nothing(*args: Any, **keywords: Any) -> None:
 def _eager_keeps_partitions() -> tuple[Any, ...]:
     def begin(self: MemberState, reason: str, now_ms: int) -> None:
         self.join_reason, self.rejoin_reason = reason, None
+        self._forget_assignment()
         self.join(now_ms)
 
     return (patch.object(MemberState, "begin", begin),)
@@ -98,6 +100,27 @@ def _no_lease() -> tuple[Any, ...]:
     return (patch.object(MemberState, "lease_deadline_ms", PropertyMock(return_value=None)),)
 
 
+def _late_lease() -> tuple[Any, ...]:
+    original = Heartbeats.confirmed
+
+    def confirmed(self: Heartbeats, *, settled: bool) -> None:
+        self._sent_ms += 1_500
+        original(self, settled=settled)
+
+    return (patch.object(Heartbeats, "confirmed", confirmed),)
+
+
+def _joins_during_callbacks() -> tuple[Any, ...]:
+    original = MemberState.begin
+
+    def begin(self: MemberState, reason: str, now_ms: int) -> None:
+        original(self, reason, now_ms)
+        if self.phase is Phase.PREPARING:
+            self.join(now_ms)
+
+    return (patch.object(MemberState, "begin", begin),)
+
+
 def _loss_unnoticed() -> tuple[Any, ...]:
     return (patch.object(Ownership, "lose", _nothing),)
 
@@ -123,7 +146,7 @@ def _fenced_goes_on() -> tuple[Any, ...]:
 def _stalled_user_stays() -> tuple[Any, ...]:
     return (
         patch.object(MemberState, "poll_deadline_ms", PropertyMock(return_value=None)),
-        patch("millstream.consumer.membership.heartbeats.Heartbeats.confirmed", _confirmed_for_ever),
+        patch.object(Heartbeats, "confirmed", _confirmed_for_ever),
     )
 
 
@@ -136,17 +159,6 @@ def _never_leaves() -> tuple[Any, ...]:
     return (patch.object(Leaves, "add", _nothing),)
 
 
-def _generation_forgotten() -> tuple[Any, ...]:
-    original = answers.heartbeat_answered
-
-    def answered(state: MemberState, response: Any, now_ms: int) -> None:
-        if response.error_code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
-            response.error_code = ErrorCode.REBALANCE_IN_PROGRESS
-        original(state, response, now_ms)
-
-    return (patch.object(answers, "heartbeat_answered", answered),)
-
-
 # ---- commits ----
 
 
@@ -156,7 +168,8 @@ def _commits_as_somebody_else() -> tuple[Any, ...]:
     def is_current(self: Commits, commit: Commit) -> bool:
         try:
             commit.standing = self._group.standing()
-        except Exception:  # noqa: BLE001 - wait for better times
+        except MillstreamError:  # wait for better times
+            commit.retry_at_ms = max(commit.retry_at_ms, commit.deadline_ms - 4_000) + 100
             return False
         return True
 
@@ -213,10 +226,6 @@ def _sessions_never_end() -> tuple[Any, ...]:
     return (patch.object(Rebalances, "session_timeout", _nothing),)
 
 
-def _reads_past_writes() -> tuple[Any, ...]:
-    return (patch.object(Fetches, "_unsettled", lambda self, request: set()),)
-
-
 def _nobody_is_fenced() -> tuple[Any, ...]:
     original = ClassicGroup.member_error
 
@@ -256,7 +265,13 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         _does_not_rejoin,
     ),
     "no-lease": Mutation("a member without a coordinator keeps its partitions for ever", _no_lease),
-    "loss-unnoticed": Mutation("a member that is thrown out goes on as if nothing had happened", _loss_unnoticed),
+    "late-lease": Mutation(
+        "leases count from well after a heartbeat was sent, so that they end after the session", _late_lease
+    ),
+    "joins-during-callbacks": Mutation("a member joins before on_revoked has ended", _joins_during_callbacks),
+    "loss-unnoticed": Mutation(
+        "a member that is thrown out goes on as if nothing had happened", _loss_unnoticed
+    ),
     "metadata-unwatched": Mutation("the leader does not notice new partitions", _metadata_unwatched),
     "static-leaves": Mutation("a static member leaves the group when it is closed", _static_leaves),
     "fenced-goes-on": Mutation("a fenced member joins again, and fences the other one", _fenced_goes_on),
@@ -265,10 +280,6 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         _stalled_user_stays,
     ),
     "never-leaves": Mutation("close does not tell the coordinator", _never_leaves),
-    "generation-forgotten": Mutation(
-        "a heartbeat that is refused for its generation or member is taken for a rebalance",
-        _generation_forgotten,
-    ),
     "commits-as-somebody-else": Mutation(
         "a commit that was made before partitions were lost is sent with the identity of after",
         _commits_as_somebody_else,
@@ -284,13 +295,12 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "same-generation": Mutation("a rebalance ends in the generation that it began in", _same_generation),
     "sessions-never-end": Mutation("the coordinator keeps members that are dead", _sessions_never_end),
-    "reads-past-writes": Mutation(
-        "the coordinator answers with old offsets while newer ones are being written", _reads_past_writes
-    ),
     "nobody-is-fenced": Mutation(
         "the coordinator goes on with a static member that was replaced", _nobody_is_fenced
     ),
-    "forgets-groups": Mutation("a coordinator that restarts remembers offsets but no groups", _forgets_groups),
+    "forgets-groups": Mutation(
+        "a coordinator that restarts remembers offsets but no groups", _forgets_groups
+    ),
 }
 
 

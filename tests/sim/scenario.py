@@ -267,12 +267,27 @@ def _orderly(scenario: Scenario) -> None:
         scenario.start(scenario.draw_habits(static=False))
     scenario.settle(8_000)
     for _ in range(rng.randint(2, 5)):
-        rng.choice((_join, _close, _add_partitions, _change_topics))(scenario)
+        rng.choice((_join, _close_cleanly, _add_partitions, _change_topics))(scenario)
         if not scenario.living:
             scenario.start(scenario.draw_habits(static=False))
         scenario.run_for(300)
         scenario.settle(8_000)
     scenario.stay_settled()
+
+
+def _close_cleanly(scenario: Scenario) -> None:
+    """Who closes is out of the group at once, not after its session."""
+    if not scenario.living:
+        return
+    victim = scenario.world.rng.choice(scenario.living)
+    member_id = victim.membership.metadata.member_id
+    victim.wants_to_close = True
+    while victim.is_alive:
+        scenario.run_for(50)
+    scenario.run_for(100)
+    group = scenario.cluster.group()
+    if group is not None and member_id in group.members and victim.habits.instance_id is None:
+        scenario.invariants.fail(f"{victim.name} has closed, and {member_id} is still a member")
 
 
 # ---- what can go wrong ----

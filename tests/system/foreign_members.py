@@ -124,6 +124,7 @@ class _Listener(RebalanceListener):
         self._member.assigned(partitions)
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.commit()
         self._member.revoked(partitions)
 
 
@@ -164,10 +165,21 @@ def run_confluent(member: Member) -> None:
             "log_level": 0,
         }
     )
+
+    def commit() -> None:
+        with contextlib.suppress(
+            confluent_kafka.KafkaException
+        ):  # a rebalance is under way, or nothing is new
+            consumer.commit(asynchronous=False)
+
+    def revoke(_: object, partitions: list[Any]) -> None:
+        commit()
+        member.revoked(partitions)
+
     consumer.subscribe(
         member.topics,
         on_assign=lambda _, partitions: member.assigned(partitions),
-        on_revoke=lambda _, partitions: member.revoked(partitions),
+        on_revoke=revoke,
         on_lost=lambda _, partitions: member.revoked(partitions),
     )
     try:
@@ -176,8 +188,7 @@ def run_confluent(member: Member) -> None:
             assert not [message.error() for message in messages if message.error()]
             member.ledger.read(map(_place, messages))
             if messages:
-                with contextlib.suppress(confluent_kafka.KafkaException):
-                    consumer.commit(asynchronous=False)
+                commit()
     finally:
         consumer.close()
 

@@ -62,16 +62,12 @@ class Orders:
             records += self._consumer.poll(POLL_SECONDS, max_records=count - len(records))
         return places(records)
 
-    def poll(self, seconds: float) -> list[tuple[str, int, int]]:
-        """Poll once, for as long as it takes."""
-        return places(self._consumer.poll(seconds))
-
-    def keep_polling(self, seconds: float) -> int:
-        """Poll for that long, expecting nothing; returns how many records came nevertheless."""
-        deadline, count = time.monotonic() + seconds, 0
-        while time.monotonic() < deadline:
-            count += len(self._consumer.poll(POLL_SECONDS))
-        return count
+    def idle(self, seconds: float) -> float:
+        """Wait in one poll, for records that do not come; returns the CPU seconds that it took."""
+        before = time.process_time()
+        records = self._consumer.poll(seconds)
+        assert not records, records
+        return time.process_time() - before
 
     def commit(self, offsets: dict[str, int] | None = None) -> None:
         self._consumer.commit(None if offsets is None else named(offsets))

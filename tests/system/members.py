@@ -235,13 +235,13 @@ class MemberProcess:
     def told(self) -> list[tuple[str, Partitions]]:
         return [(each.what, each.partitions) for each in self.happenings if each.partitions]
 
-    def ask(self, what: str, seconds: float = SECONDS, **arguments: object) -> Any:
+    def ask(self, what: str, **arguments: object) -> Any:
         """Have it do something, and return its answer; an error is an AssertionError here."""
         self._write({"do": what, **arguments})
         try:
-            reply = self._replies.get(timeout=seconds)
+            reply = self._replies.get(timeout=SECONDS)
         except queue.Empty:
-            raise AssertionError(f"no answer to {what} within {seconds:g} s") from None
+            raise AssertionError(f"no answer to {what} within {SECONDS:g} s") from None
         assert "error" not in reply, reply
         return reply["value"]
 

@@ -17,6 +17,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: set[socket.socket] = set()
+        self._is_holding = False
+        self._held_bytes = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -31,10 +33,20 @@ class Proxy:
         self._listener.close()
         self.cut()
 
+    def hold(self) -> None:
+        """From now on let nothing through to the target. What is held is lost in the next ``cut``."""
+        with self._lock:
+            self._is_holding, self._held_bytes = True, 0
+
+    def has_held(self) -> bool:
+        """Whether something was on its way."""
+        return self._held_bytes > 0
+
     def cut(self) -> None:
         """Break all connections that are there now."""
         with self._lock:
             sockets, self._sockets = self._sockets, set()
+            self._is_holding = False
         for sock in sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -53,12 +65,19 @@ class Proxy:
             with self._lock:
                 self._sockets |= {near, far}
             for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+                to_target = sink is far
+                threading.Thread(target=self._pass_on, args=(source, sink, to_target), daemon=True).start()
 
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    def _holds(self, size: int) -> bool:
+        with self._lock:
+            self._held_bytes += size * self._is_holding
+            return self._is_holding
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, to_target: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if to_target and self._holds(len(data)):
+                    continue
                 sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):

@@ -73,45 +73,32 @@ def test_a_commit_goes_before_the_reset(
     assert first_record(bootstrap_servers, group, partition, producer, reset) == 4
 
 
-@pytest.mark.parametrize(("reset", "first"), [("earliest", 6), ("latest", 10)])
-def test_a_commit_whose_record_was_deleted(
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("committed", "deleted", "earliest"), [(2, 6, 6), (1000, 0, 0)], ids=["deleted", "past the end"]
+)
+def test_a_commit_out_of_range(
     bootstrap_servers: str,
     admin: Admin,
     producer: Producer,
     partition: TopicPartition,
     group: str,
     reset: str,
-    first: int,
+    committed: int,
+    deleted: int,
+    earliest: int,
 ) -> None:
-    commit(bootstrap_servers, group, partition, 2)
-    admin.delete_records({partition: 6})
-    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset=reset) as consumer:
-        consumer.assign([partition])
-        until(lambda: consumer.poll(0.1) or consumer.position(partition) >= first, "the position is reset")
-        consumer.seek(partition, consumer.position(partition) if reset == "latest" else first)
-        producer.send(partition.topic, b"new").result(SECONDS)
-        assert offsets(consumer, 1)[0] == first
-
-
-@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 10)])
-def test_a_commit_past_the_end(
-    bootstrap_servers: str,
-    producer: Producer,
-    partition: TopicPartition,
-    group: str,
-    reset: str,
-    first: int,
-) -> None:
-    """As after a topic was made anew: the reset decides, whatever the distance."""
-    commit(bootstrap_servers, group, partition, 1000)
+    """Its record was deleted, or never was, as after a topic was made anew: the reset decides."""
+    commit(bootstrap_servers, group, partition, committed)
+    admin.delete_records({partition: deleted})
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset=reset) as consumer:
         consumer.assign([partition])
         if reset == "earliest":
-            assert offsets(consumer, 10)[0] == first
+            assert offsets(consumer, 10 - earliest) == list(range(earliest, 10))
         else:
             until(lambda: consumer.poll(0.1) or consumer.position(partition) == 10, "the position is reset")
-            producer.send(partition.topic, b"new").result(SECONDS)
-            assert offsets(consumer, 1) == [10]
+        producer.send(partition.topic, b"new").result(SECONDS)
+        assert offsets(consumer, 1) == [10]
 
 
 def test_none_raises_and_a_seek_goes_on(
@@ -235,10 +222,11 @@ def test_a_group_moved_by_command_reads_from_there(
 ) -> None:
     """The offsets of a group without members can be reset: its next member starts there."""
     commit(bootstrap_servers, group, partition, 10)
-    admin.reset_offsets(group, to="offset", value=6)
-    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
-        consumer.subscribe([partition.topic])
-        assert offsets(consumer, 4) == [6, 7, 8, 9]
+    for place, first in (({"offset": 6}, 6), ({"to": "earliest"}, 0), ({"to": OLD + 8000}, 8)):
+        admin.reset_offsets(group, **place)  # type: ignore[arg-type]
+        with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+            consumer.subscribe([partition.topic])
+            assert offsets(consumer, 10 - first) == list(range(first, 10))
 
 
 def test_what_is_not_assigned_cannot_be_moved(bootstrap_servers: str, partition: TopicPartition) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from millstream import Consumer, Producer, Record, TopicPartition
 from millstream.admin import Admin
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import BrokerStartError
@@ -157,3 +158,41 @@ def test_the_port_and_the_data_stay_over_a_restart() -> None:
         broker.start()
         assert (broker.bootstrap_servers, broker.data) == (address, data)
     assert not os.path.exists(data), "data that nobody asked to keep is thrown away"
+
+
+def test_compaction_keeps_the_latest_of_each_key(tmp_path: Path) -> None:
+    settings = {"log.cleaner.backoff.ms": 50, "log.segment.bytes": 20_000, "log.retention.ms": -1}
+    with (
+        EmbeddedBroker(tmp_path, settings=settings) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        admin.create_topic("latest", partitions=1, configs={"cleanup.policy": "compact"})
+        with Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=500) as producer:
+            for number in range(3000):
+                producer.send("latest", b"%d" % number, key=b"key-%d" % (number % 7))
+        wait_until(lambda: count_records(broker) < 1500, "the log to be compacted")
+        latest = {record.key: record.value for record in read_all(broker)}
+        assert latest == {b"key-%d" % (n % 7): b"%d" % n for n in range(2993, 3000)}
+        before = [(record.offset, record.key, record.value) for record in read_all(broker)]
+        broker.kill()
+        broker.start()
+        after = [(record.offset, record.key, record.value) for record in read_all(broker)]
+        assert {each[1:] for each in after[-7:]} == {each[1:] for each in before[-7:]}
+
+
+def read_all(broker: EmbeddedBroker) -> list[Record]:
+    found: list[Record] = []
+    where = TopicPartition("latest", 0)
+    with Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+        consumer.assign([where])
+        consumer.seek_to_beginning()
+        end = consumer.end_offsets([where])[where]
+        deadline = time.monotonic() + SECONDS
+        while consumer.position(where) < end:
+            found += consumer.poll(1.0)
+            assert time.monotonic() < deadline, f"stopped at {consumer.position(where)} of {end}"
+    return found
+
+
+def count_records(broker: EmbeddedBroker) -> int:
+    return len(read_all(broker))

@@ -123,6 +123,7 @@ class Group:
     [
         ("range", ["millstream", "confluent-kafka", "kafka-python"]),
         ("range", ["aiokafka", "millstream", "confluent-kafka"]),
+        ("range", ["confluent-kafka", "millstream"]),
         ("roundrobin", ["confluent-kafka", "millstream", "kafka-python"]),
         ("roundrobin", ["millstream", "aiokafka"]),
         ("sticky", ["millstream", "kafka-python"]),

@@ -67,7 +67,7 @@ class Broker:
         )
         self.fetch_max_bytes = settings.fetch_max_bytes
         self.groups = GroupService(self)
-        self.maintenance = Maintenance(self.reactor, settings, self.epoch_ms)
+        self.maintenance = Maintenance(self.reactor, settings, self.flusher, self.epoch_ms)
         self.address = ""
         self._server = self._make_server()
         self._stopping = False

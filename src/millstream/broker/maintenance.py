@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from millstream.broker.flusher import Flusher
+from millstream.broker.log.compaction import CompactionPlan, CompactionResult
 from millstream.broker.log.directory import LogDirectory
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.settings import BrokerSettings
@@ -33,11 +35,15 @@ Job = Callable[[], None]
 class Maintenance:
     """The broker's housekeeper."""
 
-    def __init__(self, reactor: Reactor, settings: BrokerSettings, epoch_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, reactor: Reactor, settings: BrokerSettings, flusher: Flusher, epoch_ms: Callable[[], int]
+    ) -> None:
         self._reactor = reactor
+        self._flusher = flusher
         self._settings = settings
         self._epoch_ms = epoch_ms
         self._directory: LogDirectory | None = None
+        self._compacting: set[TopicPartition] = set()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="millstream-maintenance", daemon=True)
 
@@ -48,6 +54,8 @@ class Maintenance:
         self.remove(directory.trash)
         self._repeat(self._settings.log_retention_check_interval_ms, self._apply_retention)
         self._repeat(_CHECKPOINT_MS, self._checkpoint)
+        if self._settings.log_cleaner_enable:
+            self._repeat(max(1, self._settings.log_cleaner_backoff_ms), self._compact)
 
     def close(self) -> None:
         """Finish what is queued, and end the thread."""
@@ -111,3 +119,39 @@ class Maintenance:
             count, size = done.deleted_segments, done.deleted_bytes
             log.info("%s: deleted %d segments of %d bytes", partition, count, size)
         self.remove(done.trash)
+
+    # --- compaction
+
+    def _compact(self) -> None:
+        """Have every log that is worth it compacted, unless its last compaction is still under way."""
+        assert self._directory is not None, "started"
+        for partition, one in self._directory.logs.items():
+            if not one.config.compacts or partition in self._compacting:
+                continue
+            if one.durable_offset < one.end_offset:  # only what is on the disk may be compacted
+                self._flusher.when_durable([one], lambda _: None)
+            plan = one.plan_compaction(self._epoch_ms())
+            if plan is not None:
+                self._compacting.add(partition)
+                self._jobs.put(partial(self._run_compaction, partition, one, plan))
+
+    def _run_compaction(self, partition: TopicPartition, one: PartitionLog, plan: CompactionPlan) -> None:
+        """The heavy part, on the worker thread; it touches closed files only."""
+        result: CompactionResult | None = None
+        try:
+            result = plan.run()
+        except KafkaStorageError as error:
+            log.error("%s: compaction failed, and will be tried again: %s", partition, error)
+        self._reactor.call_threadsafe(partial(self._install, partition, one, result))
+
+    def _install(self, partition: TopicPartition, one: PartitionLog, result: CompactionResult | None) -> None:
+        assert self._directory is not None, "started"
+        self._compacting.discard(partition)
+        if result is None or self._directory.logs.get(partition) is not one:
+            return
+        try:
+            self.remove(one.install(result))
+        except KafkaStorageError as error:
+            log.error("%s: compaction failed, and will be tried again: %s", partition, error)
+            return
+        log.info("%s: compacted %d bytes to %d", partition, result.bytes_before, result.bytes_after)

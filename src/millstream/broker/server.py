@@ -13,6 +13,7 @@ import logging
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from millstream.broker.handlers.api_versions import unsupported_version_response
@@ -51,7 +52,7 @@ class Dispatcher(Protocol):
 class RequestContext:
     """One request that waits for its answer: who asks, in which version, and where the answer goes."""
 
-    __slots__ = ("_chunks", "_done", "_peer", "_started", "header")
+    __slots__ = ("_chunks", "_done", "_peer", "_started", "header", "on_abandoned")
 
     def __init__(self, peer: Peer, header: RequestHeader) -> None:
         self._peer = peer
@@ -59,6 +60,8 @@ class RequestContext:
         self._started = time.perf_counter()
         self._chunks: list[Any] = []
         self._done = False
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the peer goes before the answer; for those who hold something for it."""
 
     @property
     def version(self) -> int:
@@ -196,6 +199,9 @@ class Peer:
         return any(context.header.api_key == apis.PRODUCE.key for context in self._waiting)
 
     def closed(self, error: Exception | None) -> None:
+        for context in self._waiting:
+            if context.on_abandoned is not None and not context.answered:
+                context.on_abandoned()
         self.server.peer_closed(self, error)
 
 

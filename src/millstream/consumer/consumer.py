@@ -23,7 +23,7 @@ from millstream.consumer.iteration import Iteration
 from millstream.consumer.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.consumer.listener import RebalanceListener
 from millstream.consumer.membership import GroupMetadata
-from millstream.consumer.offsets import OffsetStore
+from millstream.consumer.offsets import CommitDone, OffsetStore
 from millstream.consumer.records import Record, Records
 from millstream.consumer.subscription import Mode
 from millstream.consumer.user_side import UserSide
@@ -288,8 +288,9 @@ class Consumer:
         with self._alone:
             deadline = self._deadline(timeout)
             wanted = self._to_commit(offsets)
-            self._side.run_commit_callbacks()
-            if not wanted:
+            if not wanted and not self._side.has_lost:
+                self._side.finish_commits(deadline)
+                self._side.run_commit_callbacks()
                 return
             with self._lock:
                 number = self._store().commit(wanted, self._driver.now_ms() + deadline.remaining_ms)
@@ -311,10 +312,11 @@ class Consumer:
             wanted = self._to_commit(offsets)
             self._side.run_commit_callbacks()
             with self._lock:
-                store = self._store()
-                if wanted:
-                    number = store.commit_async(wanted, self._driver.now_ms())
+                if wanted or self._side.has_lost:
+                    number = self._store().commit_async(wanted, self._driver.now_ms())
                     self._driver.async_commits[number] = callback
+                elif callback is not None:
+                    self._driver.finished_commits.append((callback, CommitDone(0, {}, None)))
             self._client.wake()
 
     def committed(

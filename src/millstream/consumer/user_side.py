@@ -27,6 +27,7 @@ class UserSide:
         self._consumed = consumed
         self._woken = False
         self._in_callback = False
+        self._is_losing = False
         self.listener: RebalanceListener | None = None
 
     # --- waiting
@@ -36,6 +37,9 @@ class UserSide:
         with self._driver.lock:
             self._woken = True
             self._driver.lock.notify_all()
+        # A signal handler may have come between a look and a wait of this very thread, which then is not
+        # notified yet: the I/O thread does it once more, when it gets the lock.
+        self._driver.client.wake()
 
     def check_wakeup(self) -> None:
         """Raise WakeupError if it is due, before anything is handed out that the caller would not get."""
@@ -110,8 +114,14 @@ class UserSide:
         if failure is not None:
             raise failure
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether partitions were lost, and on_lost has not ended yet: until then, commits must fail."""
+        return self._is_losing or any(isinstance(event, Lost) for event in self._driver.callbacks)
+
     def _run(self, event: CallbackEvent, consumer: Any) -> None:
         driver, listener = self._driver, self.listener
+        self._is_losing = isinstance(event, Lost)
         try:
             if isinstance(event, Revoke):
                 self._commit_automatically()
@@ -125,6 +135,7 @@ class UserSide:
                 if listener is not None:
                     listener.on_assigned(consumer, list(event.added))
         finally:
+            self._is_losing = False
             with driver.lock:
                 if not isinstance(event, Assigned):
                     driver.fetcher.positions.revoke(event.partitions)

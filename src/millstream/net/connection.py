@@ -65,7 +65,7 @@ class FrameConnection:
     ) -> None:
         """``eager_bytes``: up to this size a frame's memory is taken at once, beyond it as bytes arrive.
 
-        ``on_drained`` is called when the socket has taken all that once had to wait for it.
+        ``on_drained`` is called when the socket has taken everything, while reading is paused.
         """
         self._reactor = reactor
         self._sock = sock
@@ -256,10 +256,10 @@ class FrameConnection:
         except (OSError, EOFError) as error:
             self.close(error)
             return
-        if self._interest & WRITABLE:
-            self._set_interest(self._interest & ~WRITABLE)
-            if self._on_drained is not None:
-                self._on_drained()
+        self._set_interest(self._interest & ~WRITABLE)
+        # Not only after a wait: the socket may take at one go what made the owner stop reading.
+        if not self._reading and self._on_drained is not None:
+            self._on_drained()
 
     def _send_some(self) -> int:
         head = self._queue[0]

@@ -30,6 +30,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "assigned",
         "identity",
         "last_acked",
         "last_acked_offset",
@@ -52,6 +53,7 @@ class PartitionQueue:
         self.sent: list[Batch] = []
         self.identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self.next_sequence = 0
+        self.assigned = 0
         self.last_acked = -1
         self.last_acked_offset = -1
         self.unresolved: int | None = None

@@ -46,6 +46,7 @@ class Batch:
         "keys",
         "last_error",
         "on_wire",
+        "order",
         "payload",
         "producer_epoch",
         "producer_id",
@@ -75,6 +76,7 @@ class Batch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.order = -1
         self.attempts = 0
         self.retry_at_ms = 0
         self.last_error: Exception | None = None
@@ -143,6 +145,7 @@ class Batch:
             second.set_identity(
                 self.producer_id, self.producer_epoch, add_sequence(self.base_sequence, first.count)
             )
+            first.order = second.order = self.order
         return first, second
 
     def _part(self, start: int, end: int, delivery: Any) -> Batch:

@@ -28,6 +28,8 @@ from millstream.wire.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, add_seque
 
 MAX_EPOCH: Final = 0x7FFF
 _NONE_ACKED: Final = -1
+_REMEMBERED: Final = 5
+"""How many batches of a producer a broker remembers for each partition."""
 
 
 class Sequences:
@@ -82,7 +84,11 @@ class Sequences:
             return False
         # A broker takes any number from a producer that it does not know yet. Were the first batch lost on
         # its way, the second would take its place, and the first could never be written: so it goes alone.
-        return queue.last_acked != _NONE_ACKED
+        if queue.last_acked == _NONE_ACKED:
+            return False
+        # It recognises only its last few batches: no more may follow the oldest that might have to be
+        # repeated.
+        return queue.assigned - queue.sent[0].order < _REMEMBERED
 
     def sending(self, batch: Batch) -> None:
         """Number a batch that is sent for the first time."""
@@ -93,6 +99,8 @@ class Sequences:
             self._restart(queue)
         batch.set_identity(self.producer_id, self.epoch, queue.next_sequence)
         queue.next_sequence = add_sequence(queue.next_sequence, batch.count)
+        batch.order = queue.assigned
+        queue.assigned += 1
         queue.sent.append(batch)
 
     # -- outcomes

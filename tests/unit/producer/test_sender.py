@@ -29,10 +29,15 @@ def cluster_of(leaders: Iterable[int | None]) -> Cluster:
 
 
 class Bench:
-    """A sender with its queues."""
+    """A sender with its queues. ``known``: the broker has had batches of this producer for each partition."""
 
     def __init__(
-        self, *, idempotent: bool = True, leaders: tuple[int | None, ...] = (1, 1, 2), **limits: Any
+        self,
+        *,
+        idempotent: bool = True,
+        leaders: tuple[int | None, ...] = (1, 1, 2),
+        known: bool = True,
+        **limits: Any,
     ) -> None:
         self.now_ms = 0
         self.cluster = cluster_of(leaders)
@@ -41,6 +46,9 @@ class Bench:
         self.sequences = Sequences() if idempotent else None
         if self.sequences is not None:
             self.sequences.assigned(7, 0)
+        for queue in self.topic.queues if known else ():
+            # As if the sequences had just come round to 0 again.
+            queue.identity, queue.last_acked = (7, 0), 2**31 - 1
         settings: dict[str, Any] = {
             "max_request_size": 1000,
             "delivery_timeout_ms": 1000,
@@ -310,6 +318,39 @@ def test_sequences_count_records_of_each_partition() -> None:
         (0, 3, 1),
         (1, 0, 1),
     }
+
+
+def test_the_first_batch_of_a_partition_goes_alone() -> None:
+    bench = Bench(known=False)
+    first, second, third = bench.add(0), bench.add(0), bench.add(0)
+    assert bench.send() == [first]
+    bench.sender.accepted(first, 0, -1)
+    assert bench.send() == [second, third]
+
+
+def test_no_more_batches_than_a_broker_remembers_follow_one_without_an_answer() -> None:
+    bench = Bench()
+    batches = [bench.add(0) for _ in range(8)]
+    assert bench.send() == batches[:5]
+    for batch in batches[1:5]:
+        bench.sender.accepted(batch, 0, -1)
+    assert bench.send() == [], "were the first to be repeated after more, the broker would not know it"
+    bench.sender.accepted(batches[0], 0, -1)
+    assert bench.send() == batches[5:]
+
+
+def test_a_batch_that_later_ones_have_overtaken_is_written_after_them() -> None:
+    bench = Bench()
+    first, second = bench.add(0), bench.add(0)
+    bench.send()
+    bench.refuse(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    bench.sender.accepted(second, 0, -1)  # by a broker that had lost track of us
+    bench.now_ms = 200
+    assert bench.send() == [first]
+    bench.refuse(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    bench.now_ms = 600
+    assert bench.send() == [first]
+    assert (first.producer_epoch, first.base_sequence) == (1, 0)
 
 
 def test_repeated_batches_go_one_by_one_and_in_order() -> None:

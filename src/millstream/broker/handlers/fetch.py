@@ -125,6 +125,7 @@ class ParkedFetch:
         reactor = self._broker.reactor
         wait_ms = min(self._request.max_wait_ms, 600_000)
         self._timer = reactor.call_at(reactor.now_ms() + wait_ms, self._expire)
+        self._context.on_abandoned = self._leave
         self._broker.metrics.parked_fetches += 1
 
     def appended(self, size: int) -> None:
@@ -153,13 +154,17 @@ class ParkedFetch:
             self._answer(self.read())
 
     def _answer(self, answers: Answers) -> None:
+        self._leave()
+        self._context.reply(self.response(answers))
+
+    def _leave(self) -> None:
+        """Wait no longer: there is an answer, or nobody left to answer."""
         self._answered = True
         for partition in self._partitions:
             partition.waiters.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._broker.metrics.parked_fetches -= 1
-        self._context.reply(self.response(answers))
 
     def _read_partition(
         self, key: Key, wanted: FetchPartition, budget: int, *, at_least_one: bool

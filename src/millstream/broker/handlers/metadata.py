@@ -45,7 +45,8 @@ def handle_metadata(broker: Broker, request: MetadataRequest, context: RequestCo
         topics = [_described(broker, topic, request) for topic in broker.topics]
     else:
         assert request.topics is not None, "checked just above"
-        topics = [_one_topic(broker, wanted, request) for wanted in request.topics]
+        once = {(wanted.name, wanted.topic_id): wanted for wanted in request.topics}
+        topics = [_one_topic(broker, wanted, request) for wanted in once.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack),
@@ -126,7 +127,7 @@ def handle_describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name, in pages: ``next_cursor`` says where the next page begins (KIP-966)."""
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
-    start = request.cursor.partition_index if request.cursor else 0
+    start = max(0, request.cursor.partition_index) if request.cursor else 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         start = start if names and names[0] == request.cursor.topic_name else 0

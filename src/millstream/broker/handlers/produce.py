@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.broker.topics import Partition, Topic
 
 ACKS_ALL: Final = -1
+ADMIN_CLIENT_ID: Final = "__admin_client"
 NO_TRANSACTIONS: Final = (
     "transactions are not supported yet by the embedded broker: leave transactional.id out, "
     "or point the client at Apache Kafka"
@@ -52,8 +53,9 @@ def handle_produce(
     responses = []
     for data in request.topic_data:
         topic, error = broker.topics.resolve(data.name, data.topic_id, by_id=context.version >= 13)
+        problem = refusal or error or _internal_problem(topic, context)
         answers = [
-            _answer_partition(broker, topic, refusal or error, partition, appended)
+            _answer_partition(broker, topic, problem, partition, appended)
             for partition in data.partition_data
         ]
         responses.append(_topic_response(data, answers))
@@ -75,6 +77,15 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
     if request.transactional_id is not None:
         return BrokerProblem(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
     return None
+
+
+def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerProblem | None:
+    """The broker's own topics are written by the broker, and by Kafka's tools under their own name."""
+    if topic is None or not topic.is_internal or context.client_id == ADMIN_CLIENT_ID:
+        return None
+    return BrokerProblem(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own: only the broker writes to it"
+    )
 
 
 def _answer_partition(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.handlers.configs import topic_config_values
+from millstream.broker.topics import OFFSETS_TOPIC
 from millstream.errors import (
     BrokerError,
     ConfigError,
@@ -16,6 +17,7 @@ from millstream.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     InvalidRequestError,
+    InvalidTopicError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     TopicDeletionDisabledError,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from millstream.broker.topics import Topic
 
 MAX_PARTITIONS: Final = 10_000
-"""The most partitions that one request may bring a topic to."""
+"""The most partitions that a topic may have, and that one request may create, as in Kafka."""
 
 
 def handle_create_topics(
@@ -58,18 +60,33 @@ def handle_create_topics(
 ) -> CreateTopicsResponse:
     """Make each topic durably, or say why not. A name given twice makes none of them."""
     times = Counter(topic.name for topic in request.topics)
-    results = []
-    for name, count in times.items():
-        wanted = next(topic for topic in request.topics if topic.name == name)
-        results.append(_create(broker, wanted, count, request.validate_only))
-    return CreateTopicsResponse(topics=results)
+    total = sum(_asked_partitions(broker, topic) for topic in request.topics)
+    by_name = {topic.name: topic for topic in request.topics}
+    return CreateTopicsResponse(
+        topics=[
+            _create(broker, wanted, times[name], total, request.validate_only)
+            for name, wanted in by_name.items()
+        ]
+    )
 
 
-def _create(broker: Broker, wanted: CreatableTopic, times: int, validate_only: bool) -> CreatableTopicResult:
+def _asked_partitions(broker: Broker, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments)
+    return broker.settings.num_partitions if wanted.num_partitions == -1 else max(0, wanted.num_partitions)
+
+
+def _create(
+    broker: Broker, wanted: CreatableTopic, times: int, total: int, validate_only: bool
+) -> CreatableTopicResult:
     try:
         if times > 1:
             raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
         partitions = _partition_count(broker, wanted)
+        if total > MAX_PARTITIONS:
+            raise PolicyViolationError(
+                f"{total} partitions in one request: the embedded broker creates {MAX_PARTITIONS} at a time"
+            )
         configs = {config.name: config.value for config in wanted.configs if config.value is not None}
         topic = _as_broker_error(lambda: broker.create_topic(wanted.name, partitions, configs, validate_only))
     except BrokerError as error:
@@ -220,6 +237,10 @@ def _delete_records(
         partition = broker.topics.partition(topic, wanted.partition_index)
         if partition is None:
             raise UnknownTopicOrPartitionError(f"there is no partition {wanted.partition_index} of {topic}")
+        if partition.topic == OFFSETS_TOPIC:
+            raise InvalidTopicError(f"{topic} is the broker's own: its records are not for deleting")
+        if partition.log.config.compacts and not partition.log.config.deletes:
+            raise PolicyViolationError(f"{topic} is compacted: its records go by newer ones of their keys")
         if wanted.offset < -1:
             raise OffsetOutOfRangeError(f"{wanted.offset} is no offset")
         low_watermark = partition.log.delete_records(wanted.offset)

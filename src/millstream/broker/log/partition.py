@@ -13,11 +13,12 @@ import os
 from typing import NamedTuple
 
 from millstream.broker.log import checkpoints, recovery, retention
+from millstream.broker.log.compaction import CompactionPlan, CompactionResult, Source
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import Files, StrPath
 from millstream.broker.log.producers import ProducedBatch, check_sequence
-from millstream.broker.log.recovery import START_OFFSET_FILE
-from millstream.broker.log.segment import FilePool, Placed
+from millstream.broker.log.recovery import CLEANER_FILE, START_OFFSET_FILE
+from millstream.broker.log.segment import LOG_SUFFIX, FilePool, Placed, Segment
 from millstream.broker.log.store import LogStore
 from millstream.broker.log.validation import recompress, validate
 from millstream.errors import InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
@@ -281,3 +282,64 @@ class PartitionLog(LogStore):
             self.start_offset = target
             self._epochs.cut_start(target)
         return self.start_offset
+
+    # -- compaction
+
+    def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
+        """Decide what to compact, if it is worth while: enough of the log is new, or has waited too long."""
+        config = self.config
+        closed = self._compactable(now_ms) if config.compacts and self._repair is None else []
+        dirty = [segment for segment in closed if segment.next_offset > self._clean_below]
+        if not dirty:
+            return None
+        ratio = sum(segment.size for segment in dirty) / max(1, sum(segment.size for segment in closed))
+        waited_ms = now_ms - dirty[0].first_timestamp()
+        if ratio <= config.min_cleanable_dirty_ratio and waited_ms <= config.max_compaction_lag_ms:
+            return None
+        return CompactionPlan(
+            directory=self.directory,
+            files=self._files,
+            sources=tuple(map(_source, closed)),
+            dirty_from=self._clean_below,
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            last_offsets=self._producers.last_offsets(),
+        )
+
+    def _compactable(self, now_ms: int) -> list[Segment]:
+        """The segments that neither grow nor could be cut, and whose records have rested long enough."""
+        found: list[Segment] = []
+        for segment in self._segments.up_to(len(self._segments) - 1):
+            is_clean = segment.next_offset <= self._clean_below
+            rested = is_clean or now_ms - segment.latest_ms >= self.config.min_compaction_lag_ms
+            if segment.next_offset > self.durable_offset or not rested:
+                break
+            found.append(segment)
+        return found
+
+    def install(self, result: CompactionResult) -> list[str]:
+        """Put compacted segments in place; returns files to be removed.
+
+        Those whose sources are gone meanwhile, by retention, are left out and removed.
+        """
+        self._run_repair()
+        known = {_source(segment): segment for segment in self._segments}
+        usable = [each for each in result.cleaned if all(source in known for source in each.sources)]
+        trash = [path for each in result.cleaned if each not in usable for path in each.paths(self.directory)]
+        path = os.path.join(self.directory, CLEANER_FILE)
+        try:
+            checkpoints.write(self._files, path, result.clean_below, self._clean_below)
+            for each in usable:
+                trash += self._swap_in(each.swap, each.size, [known[source] for source in each.sources])
+            if len(usable) == len(result.cleaned):
+                checkpoints.write(self._files, path, result.clean_below, result.clean_below)
+                self._clean_below = result.clean_below
+        except OSError as error:
+            raise KafkaStorageError(f"{self.directory}: {error}") from error
+        return trash
+
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.path(LOG_SUFFIX), segment.base_offset, segment.next_offset, segment.size)

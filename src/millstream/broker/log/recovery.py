@@ -24,8 +24,8 @@ from millstream.broker.log.segment import (
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     FilePool,
-    Placed,
     Segment,
+    placed,
     walk,
 )
 from millstream.broker.log.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
@@ -252,8 +252,7 @@ class _Scan:
         try:
             for position, header in walk(segment.file, 0, size, _SCAN_CHUNK):
                 self._check(segment, header, position)
-                batch = Placed(header.size, header.last_offset, header.max_timestamp)
-                segment.note(batch, position, self._loader.interval)
+                segment.note(placed(header), position, self._loader.interval)
         except CorruptBatch as error:
             self._reason = str(error)
             self._cut_bytes += size - segment.size

@@ -41,6 +41,13 @@ class Placed(NamedTuple):
     max_timestamp: int
 
 
+def placed(header: BatchHeader) -> Placed:
+    """What to keep of a batch. One that compaction has emptied has no time."""
+    return Placed(
+        header.size, header.last_offset, header.max_timestamp if header.record_count else NO_TIMESTAMP
+    )
+
+
 class IndexChecksums(NamedTuple):
     """Of index files that were written without waiting for the disk: what they must be."""
 
@@ -141,10 +148,7 @@ class Segment:
     def create(cls, pool: FilePool, directory: str, base_offset: int) -> Segment:
         """Begin an empty segment with a new file."""
         segment = cls(pool, directory, base_offset, base_offset, 0)
-        file = pool.files.open(segment.path(LOG_SUFFIX), create=True)
-        file.truncate(0)  # what a crash may have left there was never part of the log
-        segment._attach(file)
-        segment.reset_index()
+        segment.begin_file()
         return segment
 
     def __repr__(self) -> str:
@@ -154,6 +158,13 @@ class Segment:
         return os.path.join(self.directory, file_name(self.base_offset, suffix))
 
     # -- the file
+
+    def begin_file(self) -> None:
+        """Create the file, empty."""
+        file = self._pool.files.open(self.path(LOG_SUFFIX), create=True)
+        file.truncate(0)  # what a crash may have left there was never part of the log
+        self._attach(file)
+        self.reset_index()
 
     @property
     def file(self) -> OpenFile:
@@ -263,8 +274,7 @@ class Segment:
         self.reset_index()
         try:
             for position, header in walk(self.file, 0, size, _SCAN_CHUNK):
-                batch = Placed(header.size, header.last_offset, header.max_timestamp)
-                self.note(batch, position, index_interval_bytes)
+                self.note(placed(header), position, index_interval_bytes)
         except CorruptBatch as error:
             self._index, self._unsaved = None, False
             raise KafkaStorageError(f"{self.path(LOG_SUFFIX)} is damaged: {error}") from error

@@ -24,7 +24,7 @@ from millstream.broker.log.segment import (
 )
 from millstream.broker.log.segments import Segments
 from millstream.broker.log.snapshots import Snapshot, SnapshotFiles
-from millstream.broker.log.swap import put_out
+from millstream.broker.log.swap import SwapName, put_out, swap_in
 from millstream.errors import KafkaStorageError
 
 _NO_INDEX = IndexChecksums(0, 0)
@@ -61,6 +61,7 @@ class LogStore:
         self._changed = loaded.report.scanned  # against what the last clean stop left
         self._recovered_end = loaded.end_offset
         self._last_append_ms = now_ms
+        self._clean_below = loaded.clean_below
         self._cuts = 0
         self._repair: Callable[[], None] | None = None
 
@@ -85,7 +86,11 @@ class LogStore:
     def _is_old(self, segment: Segment, now_ms: int) -> bool:
         if segment.first_append_ms is None:  # from before a restart: its first batch tells
             segment.first_append_ms = min(segment.first_timestamp(), now_ms)
-        return now_ms - segment.first_append_ms >= self.config.segment_ms
+        config = self.config
+        limit_ms = (
+            min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        )
+        return now_ms - segment.first_append_ms >= limit_ms
 
     def _begin_segment(self) -> None:
         if not len(self._segments):
@@ -118,6 +123,23 @@ class LogStore:
         self.start_offset = max(self.start_offset, self._segments.first.base_offset)
         self._epochs.cut_start(self.start_offset)
         self._changed = True
+        return trash
+
+    def _swap_in(self, swap: SwapName, size: int, replaced: list[Segment]) -> list[str]:
+        """Put a compacted segment in the place of others; returns their files, to be removed."""
+        bases = [segment.base_offset for segment in replaced]
+        trash: list[str] = []
+
+        def finish() -> None:
+            trash.extend(swap_in(self._files, self.directory, swap, bases))
+            segment = Segment(self._pool, self.directory, swap.base_offset, swap.end_offset, size)
+            self._segments.replace(replaced, [segment])
+
+        try:
+            finish()
+        except OSError:
+            self._repair = finish  # from here it must go on
+            raise
         return trash
 
     def _forget_unsynced(self, segment: Segment) -> None:
@@ -192,7 +214,6 @@ class LogStore:
         )
         self._begin_epoch(self.leader_epoch + 1)
         self._write_epochs_durably()
-        self._files.sync_directory(os.path.dirname(self.directory))
         self._rewrite_recovered()
         self._changed = True
 
@@ -258,6 +279,7 @@ class LogStore:
 
     def _write_epochs_durably(self) -> None:
         self._files.write_atomically(os.path.join(self.directory, EPOCHS_FILE), self._epochs.to_bytes())
+        self._files.sync_directory(os.path.dirname(self.directory))  # the log's own may be new
         self._epochs_saved = True
 
     # -- stopping

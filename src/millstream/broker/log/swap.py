@@ -48,9 +48,15 @@ class SwapName(NamedTuple):
 
 
 def swap_in(files: Files, directory: str, swap: SwapName, replaced_bases: Iterable[int]) -> list[str]:
-    """Put cleaned files in place; returns the files that are out of the log now, to be removed."""
+    """Put cleaned files in place; returns the files that are out of the log now, to be removed.
+
+    When it fails it must be tried again until it succeeds: it goes on from where it stood.
+    """
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
-        files.rename(swap.path(directory, suffix, CLEANED_SUFFIX), swap.path(directory, suffix, SWAP_SUFFIX))
+        with suppress(FileNotFoundError):
+            files.rename(
+                swap.path(directory, suffix, CLEANED_SUFFIX), swap.path(directory, suffix, SWAP_SUFFIX)
+            )
     files.sync_directory(directory)
     return _finish(files, directory, swap, replaced_bases)
 
