@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 
 import psycopg
 
-from millstream import Consumer, RebalanceListener, Records, TopicPartition
+from millstream import Consumer, RebalanceListener, Record, Records, TopicPartition
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS countries (country text PRIMARY KEY, customers bigint NOT NULL)",
@@ -22,18 +22,12 @@ TABLES = (
     """,
 )
 FIND = 'SELECT next_offset FROM progress WHERE topic = %s AND "partition" = %s'
-ADVANCE = """
-INSERT INTO progress VALUES (%s, %s, %s) ON CONFLICT (topic, "partition") DO UPDATE
-SET next_offset = excluded.next_offset WHERE progress.next_offset <= %s
-"""
+BEGIN = "INSERT INTO progress VALUES (%s, %s, 0) ON CONFLICT DO NOTHING"
+ADVANCE = 'UPDATE progress SET next_offset = %s WHERE topic = %s AND "partition" = %s'
 COUNT = """
 INSERT INTO countries VALUES (%s, %s) ON CONFLICT (country) DO UPDATE
 SET customers = countries.customers + excluded.customers
 """
-
-
-class OvertakenError(Exception):
-    """Another member has stored these records already."""
 
 
 class Results(RebalanceListener):
@@ -55,15 +49,22 @@ class Results(RebalanceListener):
             else:
                 consumer.seek(partition, found[0])
 
-    def add(self, records: Records) -> None:
-        """Count, and remember how far, in one transaction. The order of the rows prevents deadlocks."""
+    def add(self, records: Records) -> int:
+        """Count, and remember how far, in one transaction; returns how many records were new.
+
+        A member that was stalled may come with records that another has stored meanwhile. Those are skipped.
+        """
+        new: list[Record] = []
+        # Rows are taken in one order by all members: two of them never wait for each other.
         with self._database.transaction(), self._database.cursor() as cursor:
             for partition, part in sorted(records.by_partition().items()):
-                first, next_offset = part[0].offset, part[-1].offset + 1
-                if not cursor.execute(ADVANCE, (*partition, next_offset, first)).rowcount:
-                    raise OvertakenError
-            counts = Counter(record.value for record in records)
+                cursor.execute(BEGIN, partition)
+                [next_offset] = cursor.execute(FIND + " FOR UPDATE", partition).fetchone() or [0]
+                new += [record for record in part if record.offset >= next_offset]
+                cursor.execute(ADVANCE, (max(next_offset, part[-1].offset + 1), *partition))
+            counts = Counter(record.value for record in new)
             cursor.executemany(COUNT, sorted(counts.items()))
+        return len(new)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -98,17 +99,9 @@ def main() -> None:
         consumer.subscribe([options.topic], listener=results)
         while count < options.max_records:
             records = consumer.poll(timeout=1.0)
-            if not records:
-                continue
-            try:
-                results.add(records)
-            except (
-                OvertakenError
-            ):  # this process was stalled, and another took over: go where that one stands
-                results.on_assigned(consumer, list(records.by_partition()))
-                continue
-            count += len(records)
-            print(f"counted {count} records", flush=True)
+            if records:
+                count += results.add(records)
+                print(f"counted {count} records", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from contextlib import closing, suppress
 
-from millstream import Consumer, RebalanceListener, Records, TopicPartition
+from millstream import Consumer, RebalanceListener, Record, Records, TopicPartition
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS countries (country TEXT PRIMARY KEY, customers INTEGER NOT NULL);
@@ -19,18 +19,12 @@ CREATE TABLE IF NOT EXISTS progress (
     topic TEXT, "partition" INTEGER, next_offset INTEGER NOT NULL, PRIMARY KEY (topic, "partition"));
 """
 FIND = 'SELECT next_offset FROM progress WHERE topic = ? AND "partition" = ?'
-ADVANCE = """
-INSERT INTO progress VALUES (?, ?, ?) ON CONFLICT (topic, "partition") DO UPDATE
-SET next_offset = excluded.next_offset WHERE progress.next_offset <= ?
-"""
+BEGIN = "INSERT INTO progress VALUES (?, ?, 0) ON CONFLICT DO NOTHING"
+ADVANCE = 'UPDATE progress SET next_offset = ? WHERE topic = ? AND "partition" = ?'
 COUNT = """
 INSERT INTO countries VALUES (?, ?) ON CONFLICT (country) DO UPDATE
 SET customers = countries.customers + excluded.customers
 """
-
-
-class OvertakenError(Exception):
-    """Another member has stored these records already."""
 
 
 class Results(RebalanceListener):
@@ -49,15 +43,21 @@ class Results(RebalanceListener):
             else:
                 consumer.seek(partition, found[0])
 
-    def add(self, records: Records) -> None:
-        """Count, and remember how far, in one transaction."""
+    def add(self, records: Records) -> int:
+        """Count, and remember how far, in one transaction; returns how many records were new.
+
+        A member that was stalled may come with records that another has stored meanwhile. Those are skipped.
+        """
+        new: list[Record] = []
         with self._database:  # commits at the end, or rolls back on an error
             for partition, part in sorted(records.by_partition().items()):
-                first, next_offset = part[0].offset, part[-1].offset + 1
-                if not self._database.execute(ADVANCE, (*partition, next_offset, first)).rowcount:
-                    raise OvertakenError
-            counts = Counter(record.value for record in records)
+                self._database.execute(BEGIN, partition)  # from here on, no other process writes
+                [next_offset] = self._database.execute(FIND, partition).fetchone()
+                new += [record for record in part if record.offset >= next_offset]
+                self._database.execute(ADVANCE, (max(next_offset, part[-1].offset + 1), *partition))
+            counts = Counter(record.value for record in new)
             self._database.executemany(COUNT, sorted(counts.items()))
+        return len(new)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -92,17 +92,9 @@ def main() -> None:
         consumer.subscribe([options.topic], listener=results)
         while count < options.max_records:
             records = consumer.poll(timeout=1.0)
-            if not records:
-                continue
-            try:
-                results.add(records)
-            except (
-                OvertakenError
-            ):  # this process was stalled, and another took over: go where that one stands
-                results.on_assigned(consumer, list(records.by_partition()))
-                continue
-            count += len(records)
-            print(f"counted {count} records", flush=True)
+            if records:
+                count += results.add(records)
+                print(f"counted {count} records", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The threads share the topic's partitions. Ctrl-C wakes all of them up: wakeup() 
 
 import argparse
 import signal
+import sys
 import threading
 
 from millstream import Consumer
@@ -31,7 +32,9 @@ class Worker(threading.Thread):
                     records = consumer.poll(timeout=60.0)
                     self.count += len(records)
                     if records:
-                        print(f"{self.name}: {self.count} records", flush=True)
+                        # One write: print() makes two, and another thread may come in between.
+                        sys.stdout.write(f"{self.name}: {self.count} records\n")
+                        sys.stdout.flush()
             except WakeupError:
                 pass
 

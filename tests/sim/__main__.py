@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.sim.scenario import run_seed
+from tests.sim.families import run_seed
 
 
 def main() -> int:

@@ -20,8 +20,8 @@ from millstream.wire.schema import Request
 from tests.sim.network import Slot
 
 if TYPE_CHECKING:
+    from tests.sim.driver import Driver
     from tests.sim.invariants import Invariants
-    from tests.sim.member import Member
     from tests.sim.world import World
 
 GROUP: Final = "sim"
@@ -86,7 +86,7 @@ class Cluster:
             coordinators=[found], error_code=error, node_id=node_id, host="sim", port=node_id
         )
 
-    def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, member: Member) -> None:
+    def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, member: Driver) -> None:
         coordinator = self.coordinator
         if node_id != self.coordinator_node or coordinator is None:
             slot.reply(error_response(request, caller.version, ErrorCode.NOT_COORDINATOR))

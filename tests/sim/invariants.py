@@ -1,10 +1,10 @@
 """What must hold at every moment, whatever happens. ``Violation`` says what does not.
 
-Definitions. A member *holds* a partition from the end of on_assigned until on_revoked has ended, or until the
-loss is noticed (its I/O side stops handing out records then). Nobody may hold a partition while another member
-takes it, in whatever generation, with two exceptions that the protocol cannot avoid:
+Definitions. A member *holds* a partition from the end of on_assigned until on_revoked has ended, or until
+the loss is noticed (its I/O side stops handing out records then). Nobody may hold a partition while another
+member takes it, in whatever generation, with two exceptions that the protocol cannot avoid:
 
-- a static member that is being replaced by a process with its instance id hears of it with its next heartbeat;
+- a static member that a process with its instance id replaces hears of it with its next heartbeat;
 - a cooperative member keeps what it holds while the coordinator has its JoinGroup or SyncGroup. If that never
   arrived, or its answer never does, the group goes on without it, and it hears of that when its connection
   fails or the request times out.
@@ -27,7 +27,7 @@ from tests.sim.world import Violation, World
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-    from tests.sim.member import Member
+    from tests.sim.driver import Driver
 
 
 class Invariants:
@@ -37,7 +37,7 @@ class Invariants:
         self.world = world
         self.cluster: Cluster | None = None
         self.check_assignments = True
-        self.holders: dict[TopicPartition, list[Member]] = {}
+        self.holders: dict[TopicPartition, list[Driver]] = {}
         self.delivered_end: dict[TopicPartition, int] = {}
         self.processed_end: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
@@ -56,7 +56,7 @@ class Invariants:
 
     # ---- ownership ----
 
-    def handed_over(self, member: Member, added: Iterable[TopicPartition], generation: int) -> None:
+    def handed_over(self, member: Driver, added: Iterable[TopicPartition], generation: int) -> None:
         """on_assigned has ended: ``added`` are the member's."""
         for partition in added:
             key = generation, partition
@@ -71,7 +71,7 @@ class Invariants:
             holders.append(member)
 
     def _check_zombie(
-        self, holder: Member, partition: TopicPartition, taker: Member, generation: int
+        self, holder: Driver, partition: TopicPartition, taker: Driver, generation: int
     ) -> None:
         """A partition is taken while somebody holds it: there are only two excuses."""
         member_id = holder.membership.metadata.member_id
@@ -88,7 +88,7 @@ class Invariants:
         group = self.cluster.group()
         return () if group is None else group.members
 
-    def released(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
+    def released(self, member: Driver, partitions: Iterable[TopicPartition]) -> None:
         """The member gave partitions up, lost them, or died."""
         for partition in partitions:
             self.holders[partition].remove(member)
@@ -96,7 +96,7 @@ class Invariants:
 
     # ---- records and offsets ----
 
-    def delivered(self, member: Member, partition: TopicPartition, start: int, end: int) -> None:
+    def delivered(self, member: Driver, partition: TopicPartition, start: int, end: int) -> None:
         if member not in self.holders.get(partition, ()):
             self.fail(f"{member.name} delivers {partition} without holding it")
         known = self.delivered_end.get(partition, 0)
@@ -107,14 +107,14 @@ class Invariants:
     def processed(self, partition: TopicPartition, end: int) -> None:
         self.processed_end[partition] = max(self.processed_end.get(partition, 0), end)
 
-    def acknowledged(self, member: Member, partition: TopicPartition, offset: int) -> None:
+    def acknowledged(self, member: Driver, partition: TopicPartition, offset: int) -> None:
         """A commit has succeeded in the eyes of its maker."""
         if self.committed.get(partition, -1) < offset:
             self.fail(
                 f"{member.name} was told that {partition} at {offset} is committed: it is not on the disk"
             )
 
-    def commit_accepted(self, request: OffsetCommitRequest, member: Member) -> None:
+    def commit_accepted(self, request: OffsetCommitRequest, member: Driver) -> None:
         """The coordinator is about to write a commit down."""
         generation = request.generation_id_or_member_epoch
         if generation != self._begun:
@@ -127,7 +127,7 @@ class Invariants:
             for partition in topic.partitions:
                 self._check_owner(TopicPartition(topic.name, partition.partition_index), member)
 
-    def _check_owner(self, partition: TopicPartition, member: Member) -> None:
+    def _check_owner(self, partition: TopicPartition, member: Driver) -> None:
         owner = self._granted.get((self._begun, partition), member.identity)
         if owner != member.identity:
             self.fail(f"{member.name} commits {partition}, which {owner} owns in generation {self._begun}")

@@ -3,6 +3,7 @@
 ``python -m tests.sim.mutations`` applies them one after the other and runs seeds until one catches it.
 """
 
+# ruff: noqa: T201 - a command speaks
 from __future__ import annotations
 
 import argparse
@@ -30,7 +31,7 @@ from millstream.consumer.membership.state import MemberState
 from millstream.consumer.offsets.commits import Commit, Commits
 from millstream.error_codes import ErrorCode
 from millstream.errors import MillstreamError
-from tests.sim.scenario import run_seed
+from tests.sim.families import run_seed
 
 
 @dataclass(frozen=True, slots=True)

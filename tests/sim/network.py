@@ -24,7 +24,7 @@ from tests.sim import wire
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-    from tests.sim.member import Member
+    from tests.sim.driver import Driver
     from tests.sim.world import World
 
 
@@ -76,7 +76,7 @@ class Slot:
 class Connection:
     """A member's connection to one broker, both ends of it."""
 
-    def __init__(self, network: Network, cluster: Cluster, member: Member, node_id: int) -> None:
+    def __init__(self, network: Network, cluster: Cluster, member: Driver, node_id: int) -> None:
         self.network = network
         self.world = network.world
         self.cluster = cluster
@@ -178,7 +178,7 @@ class Connection:
         return self.cluster.nodes[self.node_id] == self.incarnation
 
     def _handle(self, slot: Slot, request: Request) -> None:
-        caller = Caller(self.member.client_id, "/sim", slot.version)
+        caller = Caller(self.member.name, "/sim", slot.version)
         self.cluster.handle(self.node_id, request, slot, caller, self.member)
 
     def flush(self) -> None:

@@ -10,29 +10,20 @@ from millstream.wire.schema import Request, Response
 
 _LOWEST: Final = {
     apis.FIND_COORDINATOR: 0,
-    apis.JOIN_GROUP: 2,
-    apis.SYNC_GROUP: 0,
-    apis.HEARTBEAT: 0,
-    apis.LEAVE_GROUP: 0,
-    apis.DESCRIBE_GROUPS: 0,
-    apis.OFFSET_COMMIT: 2,
-    apis.OFFSET_FETCH: 1,
-}
-"""JoinGroup 0 has no rebalance timeout, and before 4 there is no defence against ghosts of first joins."""
-
-_LOWEST_FOR_STATIC: Final = {
     apis.JOIN_GROUP: 5,
     apis.SYNC_GROUP: 3,
     apis.HEARTBEAT: 3,
-    apis.LEAVE_GROUP: 3,
+    apis.LEAVE_GROUP: 0,
+    apis.DESCRIBE_GROUPS: 0,
     apis.OFFSET_COMMIT: 7,
+    apis.OFFSET_FETCH: 1,
 }
+"""Older ones have no static members, and no defence against ghosts of first joins."""
 
 
-def draw_versions(rng: random.Random, *, static: bool) -> dict[int, int]:
+def draw_versions(rng: random.Random) -> dict[int, int]:
     """The versions that a client and a broker, one of them older, agree on."""
-    lowest = _LOWEST | _LOWEST_FOR_STATIC if static else _LOWEST
-    return {api.key: rng.randint(low, api.max_version) for api, low in lowest.items()}
+    return {api.key: rng.randint(low, api.max_version) for api, low in _LOWEST.items()}
 
 
 def through_request(request: Request, version: int) -> Request:

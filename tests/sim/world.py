@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - says what it is
     """An invariant does not hold."""
 
 

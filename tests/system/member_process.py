@@ -1,8 +1,8 @@
 """A consumer in a process of its own: orders come in as JSON lines, reports go out as JSON lines.
 
 The first line has ``settings``, ``topics`` and ``polling`` (poll all the time, rather than when told so).
-Then each line is an order, ``{"do": name, ...}``, and each is answered by one line with ``value`` or ``error``.
-In between come reports: callbacks (``what``), and after each poll by itself ``records`` and what is ``owned``.
+Then each line is an order, ``{"do": name, ...}``, and is answered by one line with ``value`` or ``error``. In
+between come reports: callbacks (``what``), and after each poll by itself ``records`` and what is ``owned``.
 SIGTERM wakes the consumer up, which then leaves the group. Without a parent it ends at once.
 """
 

@@ -35,6 +35,7 @@ QUICK: Mapping[str, object] = {
 }
 """Settings of members that notice a rebalance soon. What a test is about it sets by itself."""
 
+Settings = dict[str, Any]
 T = TypeVar("T")
 Partitions = frozenset[TopicPartition]
 
@@ -46,6 +47,33 @@ def until(condition: Callable[[], T | None], what: str, seconds: float = SECONDS
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.01)
     return found
+
+
+def read(consumer: Consumer, count: int) -> list[Record]:
+    """Poll until there are exactly so many records."""
+    records: list[Record] = []
+
+    def poll() -> bool:
+        records.extend(consumer.poll(0.1, max_records=count - len(records)))
+        return len(records) == count
+
+    until(poll, f"{count} records")
+    return records
+
+
+def read_offsets(consumer: Consumer, count: int) -> list[int]:
+    """Poll until there are exactly so many records; returns their offsets."""
+    return [record.offset for record in read(consumer, count)]
+
+
+def poll_until(consumer: Consumer, condition: Callable[[], object], what: str) -> None:
+    """Poll until a condition holds; no records must come meanwhile."""
+
+    def poll() -> bool:
+        assert not (records := consumer.poll(0.05)), records
+        return bool(condition())
+
+    until(poll, what)
 
 
 def partitions_of(topic: str, *numbers: int) -> Partitions:

@@ -18,7 +18,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._sockets: set[socket.socket] = set()
         self._is_holding = False
-        self._held_bytes = 0
+        self._held = b""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -36,11 +36,16 @@ class Proxy:
     def hold(self) -> None:
         """From now on let nothing through to the target. What is held is lost in the next ``cut``."""
         with self._lock:
-            self._is_holding, self._held_bytes = True, 0
+            self._is_holding, self._held = True, b""
 
-    def has_held(self) -> bool:
-        """Whether something was on its way."""
-        return self._held_bytes > 0
+    def has_held(self, api_key: int) -> bool:
+        """Whether such a request was on its way."""
+        rest = self._held
+        while len(rest) >= 6:
+            if int.from_bytes(rest[4:6], "big") == api_key:
+                return True
+            rest = rest[4 + int.from_bytes(rest[:4], "big") :]
+        return False
 
     def cut(self) -> None:
         """Break all connections that are there now."""
@@ -68,15 +73,16 @@ class Proxy:
                 to_target = sink is far
                 threading.Thread(target=self._pass_on, args=(source, sink, to_target), daemon=True).start()
 
-    def _holds(self, size: int) -> bool:
+    def _holds(self, data: bytes) -> bool:
         with self._lock:
-            self._held_bytes += size * self._is_holding
+            if self._is_holding:
+                self._held += data
             return self._is_holding
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, to_target: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if to_target and self._holds(len(data)):
+                if to_target and self._holds(data):
                     continue
                 sink.sendall(data)
         for sock in (source, sink):

@@ -14,9 +14,21 @@ from millstream.errors import CommitFailedError, RetriableCommitFailedError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import QUICK, SECONDS, Member, partitions_of, until, until_owns
+from tests.system.members import (
+    QUICK,
+    SECONDS,
+    Member,
+    Settings,
+    partitions_of,
+    poll_until,
+    read,
+    read_offsets,
+    until,
+    until_owns,
+)
 from tests.system.proxy import Proxy
 
+OFFSET_COMMIT = 8
 Outcome = tuple[dict[TopicPartition, OffsetAndMetadata], Exception | None]
 
 
@@ -38,17 +50,6 @@ def consumer(bootstrap_servers: str, group: str, partition: TopicPartition) -> I
     ) as consumer:
         consumer.subscribe([partition.topic])
         yield consumer
-
-
-def read(consumer: Consumer, count: int) -> list[int]:
-    """Exactly so many records; returns their offsets."""
-    offsets: list[int] = []
-    until(
-        lambda: offsets.extend(r.offset for r in consumer.poll(0.1, max_records=count - len(offsets)))
-        or len(offsets) == count,
-        f"{count} records",
-    )
-    return offsets
 
 
 def stored(admin: Admin, group: str) -> int | None:
@@ -77,9 +78,7 @@ def test_specific_offsets_in_the_middle_of_a_batch(
     consumer: Consumer, admin: Admin, bootstrap_servers: str, group: str, partition: TopicPartition
 ) -> None:
     """Every few records of one batch, with a note; the next member resumes exactly there."""
-    done = 0
-    for offset in read(consumer, 20):
-        done += 1
+    for done, offset in enumerate(read_offsets(consumer, 20), start=1):
         if done % 7 == 0:
             consumer.commit({partition: OffsetAndMetadata(offset + 1, f"after {done}")})
             assert stored(admin, group) == done
@@ -131,7 +130,8 @@ def test_commit_async_tells_its_callback(
     read(consumer, 2)
     consumer.commit_async({partition: 4}, lambda offsets, error: told.append((offsets, error)))
     assert told == [] or told[0][1] is None, "callbacks run inside calls of this thread"
-    until(lambda: consumer.poll(0.05, max_records=1) is None or len(told) == 2, "both are told, in poll")
+    until(lambda: consumer.poll(0.05, max_records=1) or len(told) == 2, "records come")
+    until(lambda: not consumer.poll(0.05) and len(told) == 2, "both are told, in poll")
     assert [sorted(each.offset for each in offsets.values()) for offsets, _ in told] == [[3], [4]]
     assert [error for _, error in told] == [None, None]
     assert stored(admin, group) == 4
@@ -181,7 +181,7 @@ def test_close_waits_for_asynchronous_commits(
 
 
 def test_an_old_commit_that_fails_late_never_moves_the_offset_back() -> None:
-    """The network breaks with an asynchronous commit on its way; a later one is stored; the old one stays dead."""
+    """The network breaks with an asynchronous commit on its way, and a later one is stored."""
     with (
         Proxy() as proxy,
         EmbeddedBroker(settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}) as broker,
@@ -197,7 +197,7 @@ def test_an_old_commit_that_fails_late_never_moves_the_offset_back() -> None:
             admin.create_topic("t", partitions=1)
         partition = TopicPartition("t", 0)
         consumer.subscribe(["t"])
-        until(lambda: consumer.poll(0.05) or consumer.assignment(), "it has its partition")
+        poll_until(consumer, consumer.assignment, "it has its partition")
         generation = consumer.group_metadata().generation_id
 
         told: list[tuple[int, Exception | None]] = []
@@ -207,7 +207,7 @@ def test_an_old_commit_that_fails_late_never_moves_the_offset_back() -> None:
             consumer.commit_async(
                 {partition: old}, lambda offsets, error: told.append((offsets[partition].offset, error))
             )
-            until(proxy.has_held, "the commit is on its way")
+            until(lambda: proxy.has_held(OFFSET_COMMIT), "the commit is on its way")
             proxy.cut()
             consumer.commit({partition: new})
             assert told[-1][0] == old
@@ -226,8 +226,10 @@ def test_an_old_commit_that_fails_late_never_moves_the_offset_back() -> None:
 def test_auto_commit_at_its_interval_inside_poll(
     bootstrap_servers: str, admin: Admin, group: str, partition: TopicPartition
 ) -> None:
-    settings = {"auto_commit_interval_ms": 300}
-    with Consumer({**QUICK, **settings, "bootstrap_servers": bootstrap_servers, "group_id": group}) as consumer:
+    settings: Settings = {"auto_commit_interval_ms": 300}
+    with Consumer(
+        {**QUICK, **settings, "bootstrap_servers": bootstrap_servers, "group_id": group}
+    ) as consumer:
         consumer.subscribe([partition.topic])
         read(consumer, 5)
         time.sleep(0.4)
@@ -240,11 +242,13 @@ def test_auto_commit_does_not_cover_what_is_being_processed(
     bootstrap_servers: str, admin: Admin, group: str, partition: TopicPartition
 ) -> None:
     """A poll commits what earlier polls handed out: its own records may yet fail."""
-    settings = {"auto_commit_interval_ms": 50, "max_poll_records": 1}
-    with Consumer({**QUICK, **settings, "bootstrap_servers": bootstrap_servers, "group_id": group}) as consumer:
+    settings: Settings = {"auto_commit_interval_ms": 50, "max_poll_records": 1}
+    with Consumer(
+        {**QUICK, **settings, "bootstrap_servers": bootstrap_servers, "group_id": group}
+    ) as consumer:
         consumer.subscribe([partition.topic])
         for count in range(1, 8):
-            assert read(consumer, 1) == [count - 1]
+            assert read_offsets(consumer, 1) == [count - 1]
             time.sleep(0.06)
             assert (stored(admin, group) or 0) <= count - 1
         until(lambda: consumer.poll(0, max_records=1) and stored(admin, group), "something is stored")
@@ -254,7 +258,7 @@ def test_auto_commit_at_close_and_not_without_it(
     bootstrap_servers: str, admin: Admin, group: str, partition: TopicPartition
 ) -> None:
     for enabled, expected in ((False, None), (True, 7)):
-        settings = {"enable_auto_commit": enabled, "auto_commit_interval_ms": 60_000}
+        settings: Settings = {"enable_auto_commit": enabled, "auto_commit_interval_ms": 60_000}
         with Consumer(
             {**QUICK, **settings, "bootstrap_servers": bootstrap_servers, "group_id": group}
         ) as consumer:
@@ -270,7 +274,7 @@ def test_auto_commit_before_a_rebalance(
     topic = new_topic(partitions=2)
     for number in range(20):
         producer.send(topic, b"v", partition=number % 2).result(SECONDS)
-    settings = {"auto_commit_interval_ms": 60_000}
+    settings: Settings = {"auto_commit_interval_ms": 60_000}
     with Member(bootstrap_servers, group, [topic], **settings) as first:
         until(lambda: len(first.records) == 20, "the first reads everything")
         with Member(bootstrap_servers, group, [topic], **settings) as second:

@@ -7,12 +7,12 @@ import struct
 
 import pytest
 
-from millstream.consumer import Consumer, Record
+from millstream.consumer import Consumer
 from millstream.errors import DeserializationError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, until
+from tests.system.members import SECONDS, read, until
 
 
 @pytest.fixture
@@ -24,12 +24,6 @@ def consumer_of(servers: str, partition: TopicPartition, **settings: object) -> 
     consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **settings)
     consumer.assign([partition])
     return consumer
-
-
-def read(consumer: Consumer, count: int) -> list[Record]:
-    records: list[Record] = []
-    until(lambda: records.extend(consumer.poll(0.1)) or len(records) >= count, f"{count} records")
-    return records
 
 
 @pytest.mark.parametrize(
@@ -47,11 +41,18 @@ def read(consumer: Consumer, count: int) -> list[Record]:
     ],
 )
 def test_by_name_or_callable(
-    bootstrap_servers: str, producer: Producer, partition: TopicPartition, name: object, raw: bytes, value: object
+    bootstrap_servers: str,
+    producer: Producer,
+    partition: TopicPartition,
+    name: object,
+    raw: bytes,
+    value: object,
 ) -> None:
     producer.send(partition.topic, raw, raw).result(SECONDS)
     producer.send(partition.topic, None, None, partition=0).result(SECONDS)
-    with consumer_of(bootstrap_servers, partition, key_deserializer=name, value_deserializer=name) as consumer:
+    with consumer_of(
+        bootstrap_servers, partition, key_deserializer=name, value_deserializer=name
+    ) as consumer:
         first, second = read(consumer, 2)
     assert (first.key, first.value) == (value, value)
     assert (second.key, second.value) == (None, None), "null reaches no deserializer"

@@ -109,7 +109,9 @@ def test_a_pause_in_the_loop_takes_effect_at_once(
         assert first is not None and seen.count(first) == 1
         consumer.resume(first)
         rest = [record for record in islice(consumer, 9)]  # noqa: C416 - the loop is what is tested
-        assert [(record.topic_partition, record.offset) for record in rest] == [(first, n) for n in range(1, 10)]
+        assert [(record.topic_partition, record.offset) for record in rest] == [
+            (first, n) for n in range(1, 10)
+        ]
 
 
 def test_the_loop_waits_for_more_and_wakeup_ends_it(
@@ -141,9 +143,7 @@ def test_close_in_the_loop_ends_it(bootstrap_servers: str, group: str, partition
     assert seen == [0, 1, 2]
 
 
-def test_lag_and_position_in_the_loop(
-    bootstrap_servers: str, group: str, partition: TopicPartition
-) -> None:
+def test_lag_and_position_in_the_loop(bootstrap_servers: str, group: str, partition: TopicPartition) -> None:
     with consumer_of(bootstrap_servers, group, partition) as consumer:
         for record in consumer:
             assert consumer.lag(partition) == 19 - record.offset
@@ -179,11 +179,13 @@ def test_records_of_lost_partitions_do_not_come_out_of_the_loop(
         assert record.offset == 0, "it starts anew, from the committed offset"
 
 
-def test_bad_bytes_in_the_loop(bootstrap_servers: str, producer: Producer, group: str, new_topic: NewTopic) -> None:
+def test_bad_bytes_in_the_loop(
+    bootstrap_servers: str, producer: Producer, group: str, new_topic: NewTopic
+) -> None:
     partition = TopicPartition(new_topic(), 0)
     for raw in (b"1", b"bad", b"3"):
         producer.send(partition.topic, raw).result(SECONDS)
-    values = []
+    values: list[int] = []
     with consumer_of(bootstrap_servers, group, partition, value_deserializer="json") as consumer:
         while len(values) < 2:
             try:
@@ -209,11 +211,12 @@ def test_poll_arrow(bootstrap_servers: str, producer: Producer, new_topic: NewTo
     with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
         batches: list[pa.RecordBatch] = []
-        until(
-            lambda: batches.append(consumer.poll_arrow(0.1, headers=True))
-            or sum(batch.num_rows for batch in batches) >= 3,
-            "three rows",
-        )
+
+        def poll() -> bool:
+            batches.append(consumer.poll_arrow(0.1, headers=True))
+            return sum(len(batch) for batch in batches) == 3
+
+        until(poll, "three rows")
     assert batches[0].schema == pa.schema(
         [
             ("topic", pa.dictionary(pa.int32(), pa.string())),
@@ -235,7 +238,11 @@ def test_poll_arrow(bootstrap_servers: str, producer: Producer, new_topic: NewTo
         (topic, 1, 0, b"k", b"v1"),
     ]
     assert [row["timestamp"].timestamp() for row in rows] == [1.0, 5.0, 1.001]
-    assert [row["headers"] for row in rows] == [[{"key": "h", "value": b"x"}], [], [{"key": "h", "value": b"x"}]]
+    assert [row["headers"] for row in rows] == [
+        [{"key": "h", "value": b"x"}],
+        [],
+        [{"key": "h", "value": b"x"}],
+    ]
 
 
 def test_poll_arrow_moves_the_position_as_poll_does(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.admin import Admin
-from millstream.consumer import Consumer, Record
+from millstream.consumer import Consumer
 from millstream.errors import (
     MisuseError,
     NoOffsetForPartitionError,
@@ -14,7 +14,7 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, until
+from tests.system.members import SECONDS, Settings, poll_until, read, read_offsets, until
 
 OLD = 1_700_000_000_000
 """When the first record was written; each is a second younger than the one before."""
@@ -29,20 +29,13 @@ def partition(new_topic: NewTopic, producer: Producer) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-def offsets(consumer: Consumer, count: int) -> list[int]:
-    """The offsets of at least so many records."""
-    found: list[int] = []
-    until(lambda: found.extend(r.offset for r in consumer.poll(0.1)) or len(found) >= count, f"{count} records")
-    return found
-
-
 def first_record(servers: str, group: str, partition: TopicPartition, producer: Producer, reset: str) -> int:
     """The first offset that a member of the group reads, with one more record written once it waits."""
     with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset=reset) as consumer:
         consumer.assign([partition])
         consumer.position(partition, timeout=SECONDS)
         producer.send(partition.topic, b"new").result(SECONDS)
-        return offsets(consumer, 1)[0]
+        return read_offsets(consumer, 1)[0]
 
 
 def commit(servers: str, group: str, partition: TopicPartition, offset: int) -> None:
@@ -94,11 +87,11 @@ def test_a_commit_out_of_range(
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset=reset) as consumer:
         consumer.assign([partition])
         if reset == "earliest":
-            assert offsets(consumer, 10 - earliest) == list(range(earliest, 10))
+            assert read_offsets(consumer, 10 - earliest) == list(range(earliest, 10))
         else:
-            until(lambda: consumer.poll(0.1) or consumer.position(partition) == 10, "the position is reset")
+            poll_until(consumer, lambda: consumer.position(partition) == 10, "the position is reset")
         producer.send(partition.topic, b"new").result(SECONDS)
-        assert offsets(consumer, 1) == [10]
+        assert read_offsets(consumer, 1) == [10]
 
 
 def test_none_raises_and_a_seek_goes_on(
@@ -113,7 +106,7 @@ def test_none_raises_and_a_seek_goes_on(
         with pytest.raises(NoOffsetForPartitionError):
             consumer.position(partition)
         consumer.seek(partition, 2)
-        assert offsets(consumer, 8) == list(range(2, 10))
+        assert read_offsets(consumer, 8) == list(range(2, 10))
 
         admin.delete_records({partition: 5})
         consumer.seek(partition, 3)
@@ -121,7 +114,7 @@ def test_none_raises_and_a_seek_goes_on(
             until(lambda: consumer.poll(0.1), "an error")
         assert out_of_range.value.offsets == {partition: 3}
         consumer.seek(partition, 5)
-        assert offsets(consumer, 5) == list(range(5, 10))
+        assert read_offsets(consumer, 5) == list(range(5, 10))
 
 
 def test_by_duration(bootstrap_servers: str, producer: Producer, new_topic: NewTopic, group: str) -> None:
@@ -133,7 +126,7 @@ def test_by_duration(bootstrap_servers: str, producer: Producer, new_topic: NewT
         bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="by_duration:PT1H"
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        assert offsets(consumer, 1) == [1]
+        assert read_offsets(consumer, 1) == [1]
 
 
 # --- seeking
@@ -146,28 +139,22 @@ def test_seek_and_what_was_fetched_already_is_forgotten(
         bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_poll_records=2
     ) as consumer:
         consumer.assign([partition])
-        assert offsets(consumer, 2)[:2] == [0, 1]
+        assert read_offsets(consumer, 2)[:2] == [0, 1]
         consumer.seek(partition, 7)
         assert consumer.position(partition) == 7
-        assert offsets(consumer, 3) == [7, 8, 9]
+        assert read_offsets(consumer, 3) == [7, 8, 9]
         consumer.seek(partition, OffsetAndMetadata(4, "", None))
-        assert offsets(consumer, 6) == [4, 5, 6, 7, 8, 9]
+        assert read_offsets(consumer, 6) == [4, 5, 6, 7, 8, 9]
 
 
 def test_rewind_and_replay_at_will(bootstrap_servers: str, partition: TopicPartition) -> None:
     """The position is one number: reading again gives the same, as often as one likes."""
-
-    def all_records(consumer: Consumer) -> list[Record]:
-        records: list[Record] = []
-        until(lambda: records.extend(consumer.poll(0.1)) or len(records) >= 10, "all ten")
-        return records
-
     with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([partition])
-        first = all_records(consumer)
+        first = read(consumer, 10)
         for _ in range(3):
             consumer.seek_to_beginning(partition)
-            assert all_records(consumer) == first
+            assert read(consumer, 10) == first
 
 
 def test_seek_to_beginning_and_end(
@@ -181,7 +168,7 @@ def test_seek_to_beginning_and_end(
         consumer.seek_to_end(partition)
         assert consumer.position(partition) == 10
         producer.send(partition.topic, b"new").result(SECONDS)
-        assert offsets(consumer, 1) == [10]
+        assert read_offsets(consumer, 1) == [10]
         assert consumer.beginning_offsets([partition]) == {partition: 3}
         assert consumer.end_offsets([partition]) == {partition: 11}
 
@@ -204,7 +191,7 @@ def test_by_time(bootstrap_servers: str, partition: TopicPartition, new_topic: N
         found = find(OLD + 7000)
         assert found is not None
         consumer.seek(partition, found.offset)
-        assert offsets(consumer, 3) == [7, 8, 9]
+        assert read_offsets(consumer, 3) == [7, 8, 9]
 
 
 def test_lag(bootstrap_servers: str, partition: TopicPartition) -> None:
@@ -213,7 +200,7 @@ def test_lag(bootstrap_servers: str, partition: TopicPartition) -> None:
     ) as consumer:
         consumer.assign([partition])
         assert consumer.lag(partition) is None
-        assert offsets(consumer, 1) == [0, 1, 2, 3] or consumer.position(partition) < 10
+        assert read_offsets(consumer, 1) == [0, 1, 2, 3] or consumer.position(partition) < 10
         assert consumer.lag(partition) == 10 - consumer.position(partition)
 
 
@@ -222,11 +209,16 @@ def test_a_group_moved_by_command_reads_from_there(
 ) -> None:
     """The offsets of a group without members can be reset: its next member starts there."""
     commit(bootstrap_servers, group, partition, 10)
-    for place, first in (({"offset": 6}, 6), ({"to": "earliest"}, 0), ({"to": OLD + 8000}, 8)):
-        admin.reset_offsets(group, **place)  # type: ignore[arg-type]
+    places: list[tuple[Settings, int]] = [
+        ({"offset": 6}, 6),
+        ({"to": "earliest"}, 0),
+        ({"to": OLD + 8000}, 8),
+    ]
+    for place, first in places:
+        admin.reset_offsets(group, **place)
         with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
             consumer.subscribe([partition.topic])
-            assert offsets(consumer, 10 - first) == list(range(first, 10))
+            assert read_offsets(consumer, 10 - first) == list(range(first, 10))
 
 
 def test_what_is_not_assigned_cannot_be_moved(bootstrap_servers: str, partition: TopicPartition) -> None:

@@ -15,10 +15,14 @@ from millstream.consumer import Consumer
 from millstream.embedded import EmbeddedBroker
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from tests.system.members import SECONDS, Member, partitions_of, until, until_shared
+from tests.system.members import SECONDS, Member, Settings, partitions_of, until, until_shared
 
 TOPIC = "t"
-SETTINGS = {"session_timeout_ms": 20_000, "retry_backoff_max_ms": 200, "reconnect_backoff_max_ms": 100}
+SETTINGS: Settings = {
+    "session_timeout_ms": 20_000,
+    "retry_backoff_max_ms": 200,
+    "reconnect_backoff_max_ms": 100,
+}
 
 
 @pytest.fixture
@@ -63,7 +67,11 @@ class Stream:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_a_running_group_survives_a_broker_restart(broker: EmbeddedBroker, how: str, assignor: str) -> None:
-    settings = {**SETTINGS, "partition_assignment_strategy": assignor, "auto_commit_interval_ms": 100}
+    settings: Settings = {
+        **SETTINGS,
+        "partition_assignment_strategy": assignor,
+        "auto_commit_interval_ms": 100,
+    }
     servers = broker.bootstrap_servers
     with ExitStack() as stack:
         members = [stack.enter_context(Member(servers, "g", [TOPIC], **settings)) for _ in range(2)]

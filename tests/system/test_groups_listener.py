@@ -1,4 +1,4 @@
-"""The rebalance listener: committing before ownership moves, seeking when it comes, and being told of a loss."""
+"""The rebalance listener: committing before ownership moves, seeking when it comes, hearing of a loss."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.system.members import (
     QUICK,
     SECONDS,
     Member,
+    Settings,
     partitions_of,
     until,
     until_owns,
@@ -53,14 +54,14 @@ def test_what_on_revoked_commits_is_where_the_next_owner_resumes(
 ) -> None:
     """Partitions move while records are half processed; nothing is lost and nothing is done twice."""
     listener = CommitsByHand()
-    settings = {
+    settings: Settings = {
         "enable_auto_commit": False,
         "partition_assignment_strategy": assignor,
         "max_poll_records": 3,
     }
     processed: list[Record] = []
 
-    def process_some(consumer: Consumer) -> None:
+    def process_some(consumer: Consumer) -> list[Record]:
         """Only one record of each poll is processed; the others wait for a later one."""
         for number, record in enumerate(consumer.poll(0.05)):
             if number == 0:
@@ -68,23 +69,21 @@ def test_what_on_revoked_commits_is_where_the_next_owner_resumes(
                 processed.append(record)
             else:
                 consumer.seek(record.topic_partition, listener.done.get(record.topic_partition, 0))
+        return processed
 
     everything = partitions_of(topic, 0, 1, 2, 3)
-    with Consumer(
-        {**QUICK, "bootstrap_servers": bootstrap_servers, "group_id": group, **settings}
-    ) as first:
+    with Consumer({**QUICK, "bootstrap_servers": bootstrap_servers, "group_id": group, **settings}) as first:
         first.subscribe([topic], listener=listener)
-        until(lambda: process_some(first) or len(processed) >= 20, "20 records are processed")
+        until(lambda: len(process_some(first)) >= 20, "20 records are processed")
         with Member(bootstrap_servers, group, [topic], **settings) as second:
-            until(lambda: process_some(first) or len(second.owned) == 2, "the second has its half")
+            until(lambda: process_some(first) and len(second.owned) == 2, "the second has its half")
             gone = second.owned
-            until(
-                lambda: process_some(first)
-                or len([r for r in second.records if r.topic_partition in gone])
-                + len([r for r in processed if r.topic_partition in gone])
-                >= 50,
-                "all records of the moved partitions are read",
-            )
+
+            def moved() -> list[Record]:
+                both = [*process_some(first), *second.records]
+                return [record for record in both if record.topic_partition in gone]
+
+            until(lambda: len(moved()) >= 50, "all records of the moved partitions are read")
             resumed = {
                 each: min(r.offset for r in second.records if r.topic_partition == each)
                 for each in {record.topic_partition for record in second.records}
@@ -92,11 +91,7 @@ def test_what_on_revoked_commits_is_where_the_next_owner_resumes(
             for partition, offset in resumed.items():
                 before = [r.offset for r in processed if r.topic_partition == partition]
                 assert offset == len(before), f"{partition} must go on at {len(before)}, not {offset}"
-            counts = Counter(
-                (record.partition, record.offset)
-                for record in [*processed, *second.records]
-                if record.topic_partition in gone
-            )
+            counts = Counter((record.partition, record.offset) for record in moved())
             assert set(counts.values()) == {1} and len(counts) == 50
         assert first.assignment() <= everything
 
@@ -112,7 +107,7 @@ def test_the_second_owner_waits_for_a_slow_on_revoked(bootstrap_servers: str, to
             ended.append(time.monotonic())
 
     everything = partitions_of(topic, 0, 1, 2, 3)
-    settings = {"enable_auto_commit": False}
+    settings: Settings = {"enable_auto_commit": False}
     with Member(bootstrap_servers, group, [topic], listener=Slow(), **settings) as first:
         until_owns(first, everything)
         with Member(bootstrap_servers, group, [topic], **settings) as second:
@@ -132,7 +127,7 @@ def test_on_assigned_seeks(bootstrap_servers: str, topic: str, group: str) -> No
 
     with Member(bootstrap_servers, group, [topic], listener=FromTen()) as member:
         until(lambda: len(member.records) >= 15 + 14 + 13 + 12, "the rest of each partition is read")
-        first = {}
+        first: dict[int, int] = {}
         for record in member.records:
             first.setdefault(record.partition, record.offset)
         assert first == {0: 10, 1: 11, 2: 12, 3: 13}
@@ -163,7 +158,7 @@ def test_on_assigned_is_called_for_every_rebalance_with_what_is_new(
     bootstrap_servers: str, topic: str, group: str
 ) -> None:
     """Cooperative members keep what they have, and hear of nothing new."""
-    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    settings: Settings = {"partition_assignment_strategy": "cooperative-sticky"}
     everything = partitions_of(topic, 0, 1, 2, 3)
     with Member(bootstrap_servers, group, [topic], **settings) as first:
         until_owns(first, everything)
@@ -189,7 +184,7 @@ def test_without_an_on_lost_of_its_own_on_revoked_is_called(
             told.append("revoked")
 
     stuck = threading.Event()
-    settings = {"max_poll_interval_ms": 700}
+    settings: Settings = {"max_poll_interval_ms": 700}
     with Member(bootstrap_servers, group, [topic], listener=OnlyRevoked(), **settings) as member:
         until_owns(member, partitions_of(topic, 0, 1, 2, 3))
         work = member.begin(lambda _: stuck.wait(SECONDS))
@@ -215,7 +210,7 @@ def test_a_stuck_callback_does_not_keep_partitions_for_ever(
                 assert released.wait(SECONDS)
 
     everything = partitions_of(topic, 0, 1, 2, 3)
-    settings = {"max_poll_interval_ms": 700, "session_timeout_ms": 30_000}
+    settings: Settings = {"max_poll_interval_ms": 700, "session_timeout_ms": 30_000}
     with Member(bootstrap_servers, group, [topic], listener=Stuck(), **settings) as member:
         assert stuck.wait(SECONDS)
         with Member(bootstrap_servers, group, [topic]) as other:

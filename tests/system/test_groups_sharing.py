@@ -1,10 +1,11 @@
-"""Sharing partitions: how many members get what, who decides it, and that groups do not disturb each other."""
+"""Sharing partitions: how many members get what, who decides it, and that groups do not disturb others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,16 @@ from millstream.wire.messages.groups import (
     SyncGroupResponse,
 )
 from tests.conftest import NewTopic
-from tests.system.members import Member, is_shared, partitions_of, until, until_owns, until_shared
+from tests.system.members import (
+    Member,
+    Settings,
+    is_shared,
+    partitions_of,
+    poll_until,
+    until,
+    until_owns,
+    until_shared,
+)
 from tests.system.raw_client import RawClient
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -171,7 +181,7 @@ def raw_join(raw: RawClient, group: str, topic: str, member_id: str) -> JoinGrou
 
 
 def share_two_topics(
-    servers: str, group: str, topics: Sequence[str], **settings: object
+    servers: str, group: str, topics: Sequence[str], **settings: Any
 ) -> Mapping[str, list[str]]:
     """What the documents' C1 and C2 get of T1 and T2, three partitions each."""
     names = dict(zip(topics, ("T1", "T2"), strict=True))
@@ -220,7 +230,7 @@ def test_an_assignor_of_ones_own(
     bootstrap_servers: str, new_topic: NewTopic, group: str, assignor: object
 ) -> None:
     topics = [new_topic(3, "T1"), new_topic(3, "T2")]
-    settings = {"partition_assignment_strategy": assignor}
+    settings: Settings = {"partition_assignment_strategy": assignor}
     assert share_two_topics(bootstrap_servers, group, topics, **settings) == {
         "C1": [],
         "C2": ["T1-0", "T1-1", "T1-2", "T2-0", "T2-1", "T2-2"],
@@ -303,7 +313,7 @@ def test_unsubscribe_leaves_the_group_and_a_new_subscription_joins_it_again(
         until_owns(other, partitions_of(topic, 0, 1))
         with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
             consumer.subscribe([topic])
-            until(lambda: consumer.poll(0.05) or consumer.assignment(), "it gets a partition")
+            poll_until(consumer, consumer.assignment, "it gets a partition")
             consumer.unsubscribe()
             assert consumer.assignment() == frozenset()
             assert consumer.subscription() == frozenset()
@@ -311,6 +321,6 @@ def test_unsubscribe_leaves_the_group_and_a_new_subscription_joins_it_again(
             assert len(admin.describe_group(group).members) == 1
 
             consumer.subscribe([topic], listener=RebalanceListener())
-            until(lambda: consumer.poll(0.05) or consumer.assignment(), "it gets a partition again")
+            poll_until(consumer, consumer.assignment, "it gets a partition again")
         until(lambda: is_shared(partitions_of(topic, 0, 1), [other]), "the other has all again")
         assert other.owned == {TopicPartition(topic, 0), TopicPartition(topic, 1)}

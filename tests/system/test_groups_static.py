@@ -17,13 +17,15 @@ from tests.system.members import (
     SECONDS,
     Member,
     MemberProcess,
+    Settings,
     partitions_of,
+    poll_until,
     until,
     until_owns,
     until_shared,
 )
 
-SESSION = {"session_timeout_ms": 30_000}
+SESSION: Settings = {"session_timeout_ms": 30_000}
 
 
 def test_a_restart_within_the_session_causes_no_rebalance(
@@ -33,7 +35,7 @@ def test_a_restart_within_the_session_causes_no_rebalance(
     topic = new_topic(partitions=4)
     everything = partitions_of(topic, 0, 1, 2, 3)
     with Member(bootstrap_servers, group, [topic], group_instance_id="stays", **SESSION) as stays:
-        static = {"group_instance_id": "restarts", **SESSION}
+        static: Settings = {"group_instance_id": "restarts", **SESSION}
         with MemberProcess(bootstrap_servers, group, [topic], polling=True, **static) as restarts:
             until_shared(everything, [stays, restarts], [2, 2])
             generation, kept, mine, told = stays.generation, stays.owned, restarts.owned, stays.told
@@ -56,7 +58,7 @@ def test_the_leader_restarts_and_partitions_added_meanwhile_are_not_forgotten(
     bootstrap_servers: str, admin: Admin, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(partitions=2)
-    static = {"group_instance_id": "leader", "metadata_max_age_ms": 200, **SESSION}
+    static: Settings = {"group_instance_id": "leader", "metadata_max_age_ms": 200, **SESSION}
     with Member(bootstrap_servers, group, [topic], **static) as leader:
         until_owns(leader, partitions_of(topic, 0, 1))
     admin.create_partitions(topic, 4)
@@ -69,7 +71,7 @@ def test_after_its_session_a_static_member_is_gone(
 ) -> None:
     topic = new_topic(partitions=2)
     everything = partitions_of(topic, 0, 1)
-    short = {"group_instance_id": "gone", "session_timeout_ms": 1500}
+    short: Settings = {"group_instance_id": "gone", "session_timeout_ms": 1500}
     with Member(bootstrap_servers, group, [topic]) as stays:
         with Member(bootstrap_servers, group, [topic], **short) as gone:
             until_shared(everything, [stays, gone], [1, 1])
@@ -84,10 +86,10 @@ def test_a_second_member_with_the_same_id_fences_the_first(
 ) -> None:
     topic = new_topic(partitions=2)
     everything = partitions_of(topic, 0, 1)
-    settings = {**QUICK, "bootstrap_servers": bootstrap_servers, "group_id": group, **SESSION}
+    settings: Settings = {**QUICK, "bootstrap_servers": bootstrap_servers, "group_id": group, **SESSION}
     with Consumer({**settings, "group_instance_id": "twin"}) as old:
         old.subscribe([topic])
-        until(lambda: old.poll(0.05) or old.assignment() == everything, "it has its partitions")
+        poll_until(old, lambda: old.assignment() == everything, "it has its partitions")
         with Member(bootstrap_servers, group, [topic], group_instance_id="twin", **SESSION) as new:
             until_owns(new, everything)
             with pytest.raises(FencedInstanceIdError, match=r"group_instance_id 'twin'"):
@@ -105,10 +107,10 @@ def test_a_second_member_with_the_same_id_fences_the_first(
 def test_a_fenced_commit_is_refused(bootstrap_servers: str, new_topic: NewTopic, group: str) -> None:
     """The old one learns of it by a commit, before any heartbeat."""
     topic = new_topic()
-    settings = {**QUICK, "heartbeat_interval_ms": 20_000, **SESSION, "group_instance_id": "twin"}
+    settings: Settings = {**QUICK, "heartbeat_interval_ms": 20_000, **SESSION, "group_instance_id": "twin"}
     with Consumer({**settings, "bootstrap_servers": bootstrap_servers, "group_id": group}) as old:
         old.subscribe([topic])
-        until(lambda: old.poll(0.05) or old.assignment(), "it has its partition")
+        poll_until(old, old.assignment, "it has its partition")
         with Member(bootstrap_servers, group, [topic], group_instance_id="twin", **SESSION) as new:
             until_owns(new, partitions_of(topic, 0))
             with pytest.raises(FencedInstanceIdError, match="twin"):

@@ -153,7 +153,7 @@ def unknown_topic(name: str, cluster: Cluster) -> MillstreamError:
 
 def error_of(code: int, what: str, message: str | None = None) -> MillstreamError:
     """The error of a code: what it is about, and what the broker said of it."""
-    if message and what.split()[-1] in message:
+    if message and what.rsplit(maxsplit=1)[-1] in message:
         return for_code(code)(message)
     return for_code(code)(f"{what}: {message}" if message else what)
 

@@ -246,6 +246,7 @@ class Broker:
         self.maintenance.remove(trash)
         self.groups.topic_deleted(topic.name)
         for partition in topic.partitions:
+            self.flusher.forget(partition.log)
             partition.notify_changed()
         log.info("deleted topic %s", topic.name)
 

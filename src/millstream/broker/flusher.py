@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from millstream.broker.metrics import BrokerMetrics
+from millstream.errors import UnknownTopicOrPartitionError
 
 Done = Callable[[dict["SyncableLog", Exception]], None]
 """Told, once, which logs failed and why: an empty dict is success."""
@@ -52,9 +53,10 @@ class _Waiter:
 class _Rounds:
     """One log's syncs: who is covered by the one under way, and who waits for the next."""
 
-    __slots__ = ("covered", "waiting")
+    __slots__ = ("covered", "deleted", "waiting")
 
     def __init__(self) -> None:
+        self.deleted = False
         self.covered: list[_Waiter] = []
         self.waiting: list[_Waiter] = []
 
@@ -90,6 +92,15 @@ class Flusher:
             else:
                 rounds.waiting.append(waiter)
 
+    def forget(self, log: SyncableLog) -> None:
+        """The log was deleted: a sync of it that fails now says nothing about the disk.
+
+        The log must not hear of it. It would cut its files by their names, which a new topic may have.
+        """
+        rounds = self._rounds.get(log)
+        if rounds is not None:
+            rounds.deleted = True
+
     def close(self) -> None:
         """Finish the syncs that are queued, then stop the threads."""
         for _ in self._threads:
@@ -113,12 +124,14 @@ class Flusher:
             self._call_threadsafe(partial(self._finish, log, ticket, error))
 
     def _finish(self, log: SyncableLog, ticket: Any, error: Exception | None) -> None:
+        rounds = self._rounds[log]
         if error is None:
             log.synced(ticket)
+        elif rounds.deleted:
+            error = UnknownTopicOrPartitionError("the topic was deleted meanwhile")
         else:
             self._metrics.failed_syncs += 1
             log.sync_failed(ticket, error)
-        rounds = self._rounds[log]
         covered, rounds.covered = rounds.covered, []
         if error is not None:
             # The log has cut its unsynced tail: those who appended to it since then have lost their data too.

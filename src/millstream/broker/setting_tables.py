@@ -18,7 +18,7 @@ MEANING: Final[Mapping[str, str]] = {
     "auto_create_topics_enable": "Whether a topic that a client names is created when it is missing.",
     "delete_topic_enable": "Whether topics may be deleted.",
     "socket_request_max_bytes": "The largest request.",
-    "max_connections": "How many clients may be connected; at most as many as the system has descriptors for.",
+    "max_connections": "How many clients may be connected, if the system has descriptors for so many.",
     "connections_max_idle_ms": "A connection that is silent for so long is closed.",
     "queued_max_request_bytes": "The memory for requests that are half received, of all clients together; "
     "the one that holds most is cut off when it is used up.",

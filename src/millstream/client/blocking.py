@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 from millstream.client.backoff import Backoff
@@ -28,28 +27,26 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class AnyNode:
     """Whichever broker is least busy."""
 
 
-@dataclass(frozen=True, slots=True)
 class Controller:
     """The broker that changes topics; any broker passes such requests on where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
 class CoordinatorOf:
     """The broker that coordinates a group."""
 
-    group_id: str
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
 
 
-@dataclass(frozen=True, slots=True)
 class Node:
     """One broker, by its id."""
 
-    node_id: int
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
 
 
 Target = AnyNode | Controller | CoordinatorOf | Node

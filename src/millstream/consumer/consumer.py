@@ -288,7 +288,7 @@ class Consumer:
         with self._alone:
             deadline = self._deadline(timeout)
             wanted = self._to_commit(offsets)
-            if not wanted and not self._side.has_lost:
+            if not wanted and not self._must_fail(offsets):
                 self._side.finish_commits(deadline)
                 self._side.run_commit_callbacks()
                 return
@@ -312,7 +312,7 @@ class Consumer:
             wanted = self._to_commit(offsets)
             self._side.run_commit_callbacks()
             with self._lock:
-                if wanted or self._side.has_lost:
+                if wanted or self._must_fail(offsets):
                     number = self._store().commit_async(wanted, self._driver.now_ms())
                     self._driver.async_commits[number] = callback
                 elif callback is not None:
@@ -343,6 +343,10 @@ class Consumer:
             with self._lock:
                 return self._consumed()
         return {_partition(each): _offset(offset) for each, offset in offsets.items()}
+
+    def _must_fail(self, offsets: OffsetsToCommit | None) -> bool:
+        """Whether a commit of what was handed out is too late, so that nothing of it is here any more."""
+        return offsets is None and self._side.has_lost
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._iteration.correct(self._positions.consumed())

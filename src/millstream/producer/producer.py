@@ -77,6 +77,7 @@ class Producer:
         self._accumulator = self._driver.accumulator
         self._topics = self._accumulator.topics
         self._append = self._accumulator.append
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._driver.start()
         lifecycle.opened(self._driver)
         weakref.finalize(self, lifecycle.forgotten, self._driver).atexit = False
@@ -105,9 +106,9 @@ class Producer:
         """
         if self._io.refusal is not None:
             self._io.check()
-        if not (value is None or (self._plain_values and type(value) is bytes)):
+        if value is not None and not (self._plain_values and type(value) is bytes):
             value = serde.serialize(self._serialize_value, value, topic)
-        if not (key is None or (self._plain_keys and type(key) is bytes)):
+        if key is not None and not (self._plain_keys and type(key) is bytes):
             key = serde.serialize(self._serialize_key, key, topic, "key")
         size = RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         pairs: Sequence[Header] = ()
@@ -122,10 +123,14 @@ class Producer:
             _check_timestamp(timestamp)
         known = self._topics.get(topic)
         if known is not None and (partition is None or 0 <= partition < len(known.queues)):
-            with self._lock:
+            # Not "with": taking and giving the lock by hand costs half as much, for each record.
+            self._acquire()
+            try:
                 batch = self._append(known, partition, key, value, pairs, timestamp, size)
                 if batch is not None:
                     return RecordFuture(batch.delivery, len(batch.values) - 1)
+            finally:
+                self._release()
         return self._send_slowly(topic, partition, key, value, pairs, timestamp, size)
 
     def _send_slowly(

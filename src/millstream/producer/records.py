@@ -9,25 +9,38 @@ as a loop over records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from millstream.model import Header
 from millstream.wire.primitives import NULL_LENGTH, encode_varint
 
 _LIMIT: Final = 4096
-_VARINTS: Final = [encode_varint(value) for value in range(_LIMIT)]
-_FIELD_SIZES: Final = [value + len(varint) for value, varint in enumerate(_VARINTS)]
-"""What a field of so many bytes takes together with its length."""
+"""Numbers below this are looked up."""
 _NO_HEADERS: Final = b"\0"
-# Pieces that always stand side by side, as one: attributes and time, an offset and a missing key, and the
-# missing headers of a record and the size of the next.
-_ATTRIBUTES_AND_TIME: Final = [b"\0" + varint for varint in _VARINTS]
-_OFFSET_AND_NO_KEY: Final = [varint + NULL_LENGTH for varint in _VARINTS]
-_NO_HEADERS_AND_SIZE: Final = [_NO_HEADERS + varint for varint in _VARINTS]
 _FEW: Final = 7
 """So few records are encoded faster one by one."""
 _RECORD_LIMIT: Final = _LIMIT - 16
-"""What keys and values may take together for the size of the record to be found in the tables."""
+"""What keys and values may take together for the size of the record to be looked up."""
+
+
+class _Tables:
+    """Numbers as they are encoded; with the pieces that always stand next to them, as one piece."""
+
+    def __init__(self) -> None:
+        self.varints = [encode_varint(value) for value in range(_LIMIT)]
+        self.field_sizes = [value + len(varint) for value, varint in enumerate(self.varints)]
+        """What a field of so many bytes takes together with its length."""
+        self.attributes_and_time = [b"\0" + varint for varint in self.varints]
+        self.offset_and_no_key = [varint + NULL_LENGTH for varint in self.varints]
+        self.no_headers_and_size = [_NO_HEADERS + varint for varint in self.varints]
+        """The headers that a record lacks, and the size of the record after it."""
+
+
+@cache
+def _tables() -> _Tables:
+    """Made when they are first needed: that takes longer than importing this module should."""
+    return _Tables()
 
 
 def encode_records(
@@ -60,17 +73,20 @@ def _encode_plain(keys: list[bytes] | None, values: list[bytes], timestamps: lis
     key_sizes = [] if keys is None else list(map(len, keys))
     if max(value_sizes) + max(key_sizes, default=0) > _RECORD_LIMIT:
         return _encode_any(keys or [None] * len(values), values, timestamps, {})
+    tables = _tables()
+    varints, field_sizes = tables.varints, tables.field_sizes
     base = timestamps[0]
-    times = [_ATTRIBUTES_AND_TIME[timestamp - base] for timestamp in timestamps]
-    offsets = (_OFFSET_AND_NO_KEY if keys is None else _VARINTS)[: len(values)]
+    with_attributes = tables.attributes_and_time
+    times = [with_attributes[timestamp - base] for timestamp in timestamps]
+    offsets = (tables.offset_and_no_key if keys is None else varints)[: len(values)]
     fixed = zip(map(len, times), map(len, offsets), value_sizes, strict=True)
-    sizes = [time + offset + _FIELD_SIZES[value] + 1 for time, offset, value in fixed]
-    value_columns: list[list[bytes]] = [[_VARINTS[size] for size in value_sizes], values]
+    sizes = [time + offset + field_sizes[value] + 1 for time, offset, value in fixed]
+    value_columns: list[list[bytes]] = [[varints[size] for size in value_sizes], values]
     key_columns: list[list[bytes]] = []
     if keys is not None:
-        sizes = [size + _FIELD_SIZES[key] for size, key in zip(sizes, key_sizes, strict=True)]
-        key_columns = [[_VARINTS[size] for size in key_sizes], keys]
-    sizes_after_headers = [_NO_HEADERS_AND_SIZE[size] for size in sizes]
+        sizes = [size + field_sizes[key] for size, key in zip(sizes, key_sizes, strict=True)]
+        key_columns = [[varints[size] for size in key_sizes], keys]
+    sizes_after_headers = [tables.no_headers_and_size[size] for size in sizes]
     return _deal([sizes_after_headers, times, offsets, *key_columns, *value_columns])
 
 

@@ -211,11 +211,17 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes, among those that every member supports."""
+        """The protocol with the most votes, among those that every member supports.
+
+        In a tie the present one stays: a static member that is back must not turn the scales.
+        """
         everyone = len(self.members)
         candidates = {name for name, count in self._support.items() if count == everyone}
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
+        winner, most = votes.most_common(1)[0]
+        if self.protocol is not None and votes[self.protocol] == most:
+            return self.protocol
+        return winner
 
     def _count_support(self, protocols: Protocols, by: int) -> None:
         for name, _ in protocols:

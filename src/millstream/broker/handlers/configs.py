@@ -72,7 +72,8 @@ def handle_describe_configs(
     broker: Broker, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     """The settings of each resource, all or those asked for."""
-    return DescribeConfigsResponse(results=[_describe(broker, each, request) for each in request.resources])
+    once = {(each.resource_type, each.resource_name): each for each in request.resources}
+    return DescribeConfigsResponse(results=[_describe(broker, each, request) for each in once.values()])
 
 
 def _describe(

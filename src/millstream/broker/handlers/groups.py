@@ -27,7 +27,7 @@ def handle_find_coordinator(
 ) -> FindCoordinatorResponse:
     """This broker coordinates every group, and no transaction yet."""
     host, port = broker.advertised(context)
-    code, message = _coordinator_problem(request.key_type)
+    code, message = _coordinator_problem(request.key_type, context.version)
     node_id, host, port = (broker.node_id, host, port) if not code else (-1, "", -1)
     if context.version < 4:
         return FindCoordinatorResponse(
@@ -43,9 +43,13 @@ def handle_find_coordinator(
     )
 
 
-def _coordinator_problem(key_type: int) -> tuple[int, str | None]:
+def _coordinator_problem(key_type: int, version: int) -> tuple[int, str | None]:
     if key_type == GROUP:
         return ErrorCode.NONE, None
     if key_type == TRANSACTION:
-        return ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS
+        # Before version 4 librdkafka asks: for this code alone it gives up, and shows the sentence.
+        code = (
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version < 4 else ErrorCode.UNSUPPORTED_VERSION
+        )
+        return code, NO_TRANSACTIONS
     return ErrorCode.INVALID_REQUEST, f"{key_type} is no kind of coordinator that this broker has"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.errors import CorruptBatch, ErrorCode
+from millstream.errors import BrokerError, CorruptBatch, ErrorCode
 from millstream.wire.messages.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -52,12 +52,17 @@ def _list_offset(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> Li
     problem = partition.epoch_problem(wanted.current_leader_epoch)
     if problem:
         return _no_offset(wanted, problem)
+    found = None
     try:
         found = _find(partition, wanted.timestamp)
     except CorruptBatch:
-        return _no_offset(wanted, ErrorCode.CORRUPT_MESSAGE)
+        problem = ErrorCode.CORRUPT_MESSAGE
+    except BrokerError as error:
+        problem = error.code
+    except OSError:
+        problem = ErrorCode.KAFKA_STORAGE_ERROR
     if found is None:
-        return _no_offset(wanted, ErrorCode.NONE)
+        return _no_offset(wanted, problem)
     offset, timestamp = found
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,

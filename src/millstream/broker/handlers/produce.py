@@ -160,7 +160,9 @@ def _answer_when_durable(
     def done(failures: dict[SyncableLog, Exception]) -> None:
         for partition, answer in appended:
             error = failures.get(partition.log)
-            if error is not None:
+            if isinstance(error, BrokerError):
+                answer.error_code, answer.base_offset, answer.error_message = error.code, -1, str(error)
+            elif error is not None:
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 answer.base_offset = -1
                 answer.error_message = (

@@ -1,12 +1,12 @@
 """Compaction: keeping only the latest record of each key in the closed part of a log.
 
 Three steps, so that the heavy one can run on another thread while the log goes on:
-``PartitionLog.plan_compaction`` decides, ``CompactionPlan.run`` reads closed segments and writes new files beside
-them, ``PartitionLog.install`` puts those in place.
+``PartitionLog.plan_compaction`` decides, ``CompactionPlan.run`` reads closed segments and writes new files
+beside them, ``PartitionLog.install`` puts those in place.
 
 - Offsets stay: a batch keeps its first and last offset, also when records inside are gone.
-- A record stays if no later record of the cleaned part has its key. A tombstone (a null value) stays too, until
-  delete.retention.ms after its first cleaning. That time is kept in its batch, as the delete horizon (KIP-534).
+- A record stays if no later record of the cleaned part has its key. A tombstone (a null value) stays too,
+  until delete.retention.ms after its first cleaning. Its batch keeps that time, the delete horizon (KIP-534).
 - The last batch of every producer stays, if need be without records, so that its sequence is known after a
   restart; and the last batch of every new segment, so that segments go on joining without a gap.
 - Memory is bounded: keys are known by a digest, and if there are too many, the rest waits for the next time.

@@ -311,10 +311,10 @@ class PartitionLog(LogStore):
     def _compactable(self, now_ms: int) -> list[Segment]:
         """The segments that neither grow nor could be cut, and whose records have rested long enough."""
         found: list[Segment] = []
+        lag_ms = self.config.min_compaction_lag_ms
         for segment in self._segments.up_to(len(self._segments) - 1):
-            is_clean = segment.next_offset <= self._clean_below
-            rested = is_clean or now_ms - segment.latest_ms >= self.config.min_compaction_lag_ms
-            if segment.next_offset > self.durable_offset or not rested:
+            is_young = lag_ms > 0 and now_ms - segment.latest_ms < lag_ms
+            if segment.next_offset > self.durable_offset or is_young:
                 break
             found.append(segment)
         return found

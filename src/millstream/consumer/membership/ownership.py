@@ -47,11 +47,12 @@ class Ownership:
                 held -= frozenset(event.partitions)
             else:
                 held = frozenset()
+        dropped = self.owned | held
         if self.owned:
             self.gave_up += 1
             self.owned = frozenset()
-        if held:
-            self._begin(Lost(_in_order(held), reason))
+        if dropped:
+            self._begin(Lost(_in_order(held), reason, _in_order(dropped)))
 
     def done(self) -> None:
         """The oldest callback has ended."""

@@ -89,13 +89,16 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """These are gone, and may have a new owner already: drop them at once, call on_lost in the next poll().
+    """Everything is gone, and may have a new owner already: drop ``dropped`` at once, whatever the user does.
 
-    Then call ``callbacks_done``.
+    In the next poll(), call on_lost for ``partitions``, if there are any, and then ``callbacks_done``. Those
+    that a Revoke is about which the user has not been told of yet are only dropped: call on_lost for that
+    event too, instead of on_revoked.
     """
 
     partitions: Partitions
     reason: str
+    dropped: Partitions = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,14 +201,17 @@ class _PowerFile(OpenFile):
         self._files = files
 
     def pwrite(self, data: Buffer, position: int) -> int:
+        self._files.change()
         self._node.pending.append((position, bytes(data)))
         return super().pwrite(data, position)
 
     def truncate(self, size: int) -> None:
+        self._files.change()
         self._node.pending.append((size, None))
         super().truncate(size)
 
     def fdatasync(self) -> None:
+        self._files.change()
         if self._files.skip_file_syncs:
             return
         content = bytearray(self._node.durable)
@@ -218,19 +221,32 @@ class _PowerFile(OpenFile):
         self._node.pending = []
 
 
+class PowerCut(BaseException):
+    """The power is gone. Not an error that anybody handles."""
+
+
 class PowerLossFiles(Files):
     """Files below a root directory whose power can be cut: what was not synced is lost, wholly or in part.
 
+    With a ``fuse`` of n, the nth change from now raises PowerCut instead of being done.
     ``skip_file_syncs`` and ``skip_directory_syncs`` plant bugs, to see that tests find them.
     """
 
     skip_file_syncs = False
     skip_directory_syncs = False
+    fuse: int | None = None
 
     def __init__(self, root: Path) -> None:
         self.root = os.fspath(root)
         os.makedirs(self.root, exist_ok=True)
         self._top = self._scan(self.root)
+
+    def change(self) -> None:
+        """Burn the fuse by one change."""
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise PowerCut
 
     def _scan(self, path: str) -> _Directory:
         directory = _Directory()
@@ -266,12 +282,14 @@ class PowerLossFiles(Files):
         return _PowerFile(os.dup(plain.fileno()), plain.path, node, self)
 
     def rename(self, old: StrPath, new: StrPath) -> None:
+        self.change()
         super().rename(old, new)
         directory, old_name = self._split(old)
         assert directory is self._split(new)[0]
         directory.change(old_name, os.path.basename(os.fspath(new)))
 
     def unlink(self, path: StrPath) -> None:
+        self.change()
         super().unlink(path)
         directory, name = self._split(path)
         if name in directory.names:
@@ -290,6 +308,7 @@ class PowerLossFiles(Files):
             parent.change(name, None)
 
     def sync_directory(self, path: StrPath) -> None:
+        self.change()
         if not self.skip_directory_syncs:
             self._directory(path).sync()
 

@@ -14,7 +14,7 @@ import pytest
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.partition import PartitionLog
 from millstream.errors import KafkaStorageError, OutOfOrderSequenceNumberError
-from tests.unit.broker.log.faults import PowerLossFiles
+from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)
@@ -33,7 +33,7 @@ class Simulation:
         self.files = PowerLossFiles(root / "disk-0")
         self.appended: dict[int, bytes] = {}  # offset -> value, of all that may still be in the log
         self.durable = 0
-        self.start = 0
+        self.start = self.new_start = 0
         self.counter = 0
         self.sequences = [0] * PRODUCERS
         self.highest_epoch = -1
@@ -58,12 +58,13 @@ class Simulation:
         count = self.random.randint(1, 3)
         values = [b"%d:%d:" % (producer, self.counter + index) + bytes(40) for index in range(count)]
         self.counter += count
-        result = self.log.append(self.batch(producer, self.sequences[producer], values), NOW)
-        assert not result.duplicate
-        self.sequences[producer] += count
-        for index, value in enumerate(values):
-            self.appended[result.base_offset + index] = value
+        base_offset = self.log.end_offset
+        for index, value in enumerate(values):  # before it is done, as the power may go in between
+            self.appended[base_offset + index] = value
         self.highest_epoch = max(self.highest_epoch, self.log.leader_epoch)
+        result = self.log.append(self.batch(producer, self.sequences[producer], values), NOW)
+        assert (result.base_offset, result.duplicate) == (base_offset, False)
+        self.sequences[producer] += count
 
     def batch(self, producer: int, sequence: int, values: list[bytes]) -> bytes:
         return make_batch(values, producer_id=producer, producer_epoch=0, base_sequence=sequence)
@@ -89,9 +90,8 @@ class Simulation:
 
     def delete_records(self) -> None:
         if self.log.end_offset:
-            self.start = self.log.delete_records(
-                self.random.randint(self.log.start_offset, self.log.end_offset)
-            )
+            self.new_start = self.random.randint(self.log.start_offset, self.log.end_offset)
+            self.start = self.log.delete_records(self.new_start)
 
     def maintain(self) -> None:
         for path in self.log.maintain(NOW).trash:
@@ -130,6 +130,9 @@ class Simulation:
         log = self.log
         assert log.end_offset >= self.durable, "something durable is missing"
         assert log.start_offset >= self.start, "deleted records are back"
+        if self.durable > self.start:
+            assert log.start_offset in (self.start, self.new_start), "the start is missing"
+        self.start = self.new_start = log.start_offset
         records = read_all(log)
         assert [record.offset for record in records] == list(range(log.start_offset, log.end_offset))
         for record in records:
@@ -159,9 +162,15 @@ class Simulation:
         ]
         ends = [self.power_cut, self.power_cut, self.kill, self.clean_restart]
         for _ in range(ROUNDS):
-            for _ in range(self.random.randint(0, 25)):
-                self.random.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
-            self.random.choice(ends)()
+            end = self.random.choice(ends)
+            if end == self.power_cut and self.random.random() < 0.5:
+                self.files.fuse = self.random.randint(0, 100)
+            try:
+                for _ in range(self.random.randint(0, 25)):
+                    self.random.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
+            except PowerCut:
+                end = self.power_cut
+            end()
             self.log.read(self.log.start_offset, 1000)
 
 

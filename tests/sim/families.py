@@ -1,0 +1,150 @@
+"""The kinds of run, and what each of them asserts.
+
+- *chaos*: everything at once, then silence; the group must settle within a bounded time and stay settled.
+- *static restart*: static members die and are back within their session; nothing else moves.
+- *duplicate*: a second process takes an instance id; exactly one of the two is fenced.
+- *orderly*: joins, clean leaves, new partitions, without faults: all is owned again within moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from millstream.errors import FencedInstanceIdError
+from tests.sim import faults
+from tests.sim.habits import CommitMode
+from tests.sim.scenario import Result, Scenario
+from tests.sim.world import Violation
+
+SETTLE_MS: Final = 45_000
+"""After the last fault: a session, a join that nobody answers, and another one, with room to spare."""
+
+
+def chaos(scenario: Scenario) -> None:
+    rng = scenario.world.rng
+    scenario.network.ghost_probability = rng.choice((0.0, 0.3))
+    scenario.network.loss_probability = 0.02
+    scenario.network.slowest_ms = rng.choice((4, 8, 60))
+    for _ in range(rng.randint(1, 4)):
+        scenario.start(scenario.draw_habits())
+    end_ms = rng.randint(8_000, 20_000)
+    pace_ms = rng.choice((300, 700, 1_500))
+    drawn = rng.sample(faults.FAULTS, k=rng.randint(3, len(faults.FAULTS)))
+    while scenario.world.now_ms < end_ms:
+        scenario.run_for(rng.randint(1, 2 * pace_ms))
+        rng.choice(drawn)(scenario)
+    _heal(scenario)
+    scenario.run_for(4_000)  # time to notice the last faults: a session, and a refresh of metadata
+    scenario.settle(SETTLE_MS)
+    scenario.stay_settled()
+
+
+def _heal(scenario: Scenario) -> None:
+    scenario.world.note("faults end")
+    scenario.network.slowest_ms = 8
+    scenario.network.ghost_probability = scenario.network.loss_probability = 0.0
+    scenario.cluster.slowest_write_ms = 4
+    scenario.cluster.write_failure_probability = 0.0
+    for member in scenario.members:
+        member.is_cut_off = False
+    if all(member.wants_to_close for member in scenario.living):
+        scenario.start(scenario.draw_habits())
+
+
+def static_restart(scenario: Scenario) -> None:
+    """A static member that is back within its session costs nobody anything (KIP-345)."""
+    rng = scenario.world.rng
+    for _ in range(rng.randint(2, 4)):
+        scenario.start(scenario.draw_habits(static=True))
+    scenario.settle(10_000)
+    for _ in range(rng.randint(1, 4)):
+        scenario.run_for(rng.randint(500, 3_000))
+        generation, given_up = scenario.invariants.generation, scenario.invariants.given_up
+        victim = rng.choice(scenario.living)
+        held = len(victim.held)
+        if rng.random() < 0.5:
+            victim.die()
+        else:
+            victim.wants_to_close = True
+            scenario.run_for(1_200)
+        scenario.run_for(rng.randint(50, 1_000))
+        scenario.start(replace(victim.habits, commits=CommitMode.AUTO))
+        if victim.is_alive:
+            scenario.invariants.fail(f"{victim.name} takes too long to close")
+        scenario.settle(5_000)
+        if scenario.invariants.generation != generation:
+            scenario.invariants.fail(f"{victim.name} is back in its session, and the group rebalanced")
+        if scenario.invariants.given_up != given_up + held:
+            scenario.invariants.fail(f"{victim.name} is back in its session, and others lost partitions")
+    scenario.stay_settled()
+
+
+def duplicate(scenario: Scenario) -> None:
+    """Two processes with one instance id: the newer one stays, the older one is told (KIP-345)."""
+    rng = scenario.world.rng
+    for _ in range(rng.randint(1, 3)):
+        scenario.start(scenario.draw_habits(static=True))
+    scenario.settle(10_000)
+    for _ in range(rng.randint(1, 3)):
+        older = rng.choice(scenario.living)
+        newer = scenario.start(older.habits)
+        scenario.settle(15_000)
+        fenced = [m for m in (older, newer) if isinstance(m.failure, FencedInstanceIdError)]
+        if fenced != [older] or not newer.is_alive:
+            scenario.invariants.fail(f"{[m.name for m in fenced]} fenced, not {older.name}")
+    scenario.stay_settled()
+
+
+def orderly(scenario: Scenario) -> None:
+    rng = scenario.world.rng
+    for _ in range(rng.randint(1, 3)):
+        scenario.start(scenario.draw_habits(static=False))
+    scenario.settle(8_000)
+    for _ in range(rng.randint(2, 5)):
+        rng.choice((faults.join, _close_cleanly, faults.add_partitions, faults.change_topics))(scenario)
+        if not scenario.living:
+            scenario.start(scenario.draw_habits(static=False))
+        scenario.run_for(300)
+        scenario.settle(8_000)
+    scenario.stay_settled()
+
+
+def _close_cleanly(scenario: Scenario) -> None:
+    """Who closes is out of the group at once, not after its session."""
+    if not scenario.living:
+        return
+    victim = scenario.world.rng.choice(scenario.living)
+    member_id = victim.membership.metadata.member_id
+    victim.wants_to_close = True
+    while victim.is_alive:
+        scenario.run_for(50)
+    scenario.run_for(100)
+    group = scenario.cluster.group()
+    if group is not None and member_id in group.members and victim.habits.instance_id is None:
+        scenario.invariants.fail(f"{victim.name} has closed, and {member_id} is still a member")
+
+
+Family = Callable[[Scenario], None]
+
+_WEIGHTS: Final[tuple[tuple[Family, float], ...]] = (
+    (chaos, 0.7),
+    (static_restart, 0.1),
+    (duplicate, 0.08),
+    (orderly, 0.12),
+)
+
+
+def run_seed(seed: int, *, tracing: bool = False, on_wire: bool | None = None) -> tuple[Result, list[str]]:
+    """One run from its seed: how it ended, and its trace if asked for."""
+    scenario = Scenario(seed, tracing=tracing, on_wire=on_wire)
+    families, weights = zip(*_WEIGHTS, strict=True)
+    family: Family = scenario.world.rng.choices(families, weights)[0]
+    scenario.has_statics |= family in (static_restart, duplicate)
+    scenario.world.note(f"{family.__name__}, {scenario.description}")
+    try:
+        family(scenario)
+    except Violation as violation:
+        return scenario.result(str(violation)), scenario.world.trace
+    return scenario.result(None), scenario.world.trace
