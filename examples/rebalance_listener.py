@@ -22,7 +22,7 @@ class Bookkeeper(RebalanceListener):
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that are new here; nothing of them has been read yet."""
-        print("assigned", *map(str, partitions or ["nothing new"]), flush=True)
+        print("assigned", " ".join(map(str, partitions)) or "nothing new", flush=True)
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that another member gets after this call: it goes on at what is committed now."""
