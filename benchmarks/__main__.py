@@ -7,7 +7,7 @@ import sys
 
 from benchmarks import report
 
-SUITES = ("broker", "groups")
+SUITES = ("broker", "clients", "groups")
 
 
 def main(names: list[str]) -> int:

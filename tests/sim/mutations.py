@@ -36,12 +36,11 @@ from tests.sim.families import run_seed
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A bug: what is wrong, where it is planted, and seeds that are known to catch it."""
+    """A bug: what is wrong, and where it is planted."""
 
     description: str
     targets: Callable[[], tuple[Any, ...]]
     """Makes the patches to apply; each is a context manager."""
-    seeds: tuple[int, ...] = ()
 
 
 def _nothing(*args: Any, **keywords: Any) -> None:
@@ -318,7 +317,7 @@ def planted(mutation: Mutation) -> Iterator[None]:
             each.stop()
 
 
-def catch(mutation: Mutation, seeds: range | tuple[int, ...]) -> tuple[int, str] | None:
+def catch(mutation: Mutation, seeds: range) -> tuple[int, str] | None:
     """The first seed that catches the bug, with what it says. An exception of the code counts as well."""
     with planted(mutation):
         for seed in seeds:

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
+
+from tests.system.members import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 30.0
@@ -29,17 +29,6 @@ def run(name: str, *arguments: object) -> list[str]:
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{name}: {done.returncode}, {done.stderr[-2000:]}"
     return done.stdout.splitlines()
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-    """Wait until something holds, and return it; fails with ``what`` when the time is over."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds:g} seconds: {what}"
-        time.sleep(0.02)
 
 
 class RunningExample:
@@ -86,7 +75,7 @@ class RunningExample:
             assert found or not ended, f"{self!r} ended without {start!r}"
             return found
 
-        found: list[str] = wait_until(look, f"{start!r} from {self!r}")
+        found = until(look, f"{start!r} from {self!r}")
         return found[0]
 
     def send(self, number: signal.Signals) -> None:

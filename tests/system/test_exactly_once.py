@@ -16,13 +16,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 import pytest
 
-from millstream import Admin, Producer
-from tests.system.example_process import RunningExample, wait_until
+from examples import offsets_in_postgresql, offsets_in_sqlite
+from millstream import Admin, Consumer, Producer, Records, TopicPartition
+from tests.system.example_process import RunningExample
+from tests.system.members import until
 from tests.system.postgresql import postgresql
 
 SEED = 20
@@ -85,7 +87,7 @@ class Workers:
 
     def _wait_for_work(self, total: Callable[[], int]) -> None:
         before = total()
-        wait_until(lambda: total() > before, f"work goes on: {self._workers}")
+        until(lambda: total() > before, f"work goes on: {self._workers}")
 
     def _kill(self, index: int) -> None:
         assert self._workers[index].end(signal.SIGKILL) == -signal.SIGKILL, self._workers[index]
@@ -97,9 +99,10 @@ class Workers:
         time.sleep(1.5 * SESSION_TIMEOUT_MS / 1000)
         self._workers[index].send(signal.SIGCONT)
 
-    def end(self) -> None:
+    def check(self) -> None:
+        """None of them has failed."""
         for worker in self._workers:
-            assert worker.end(signal.SIGINT) == 0, worker
+            assert worker.is_running, worker
 
 
 @pytest.fixture
@@ -120,13 +123,13 @@ def check(servers: str, topic: str, example: str, database: object, query: Query
     arguments = ("--bootstrap-servers", servers, "--topic", topic, "--group", topic, "--database", database)
     with ExitStack() as stack:
         workers = Workers(stack, example, *arguments)
-        wait_until(lambda: tables_exist(query), "the tables")
+        until(lambda: tables_exist(query), "the tables")
         with Feed(servers, topic) as feed:
             workers.disturb(total)
         ends = {number: len(range(number, feed.count, PARTITIONS)) for number in range(PARTITIONS)}
         progress = 'SELECT "partition", next_offset FROM progress'
-        wait_until(lambda: dict(pairs(query, progress)) == ends, "all records are processed")
-        workers.end()
+        until(lambda: dict(pairs(query, progress)) == ends, "all records are processed")
+        workers.check()
     assert dict(pairs(query, progress)) == ends
     stored = dict(pairs(query, "SELECT country, customers FROM countries"))
     wrong = {value: times for value, times in stored.items() if times != 1}
@@ -169,3 +172,56 @@ def test_postgresql(bootstrap_servers: str, topic: str) -> None:
             uri,
             lambda statement: connection.execute(statement.encode()).fetchall(),
         )
+
+
+class Stored(Protocol):
+    """What the two examples have in common."""
+
+    def add(self, records: Records) -> int: ...
+
+    def close(self) -> None: ...
+
+
+def check_overlap(servers: str, topic: str, first: Stored, second: Stored) -> None:
+    """Two members with the same records, of which one was stalled: what one has stored the other skips."""
+    with Producer(bootstrap_servers=servers, value_serializer="string") as producer:
+        for number in range(100):
+            producer.send(topic, str(number), partition=0)
+    where = TopicPartition(topic, 0)
+    with (
+        closing(first),
+        closing(second),
+        Consumer(
+            bootstrap_servers=servers, value_deserializer="string", auto_offset_reset="earliest"
+        ) as consumer,
+    ):
+        consumer.assign([where])
+        until(lambda: consumer.end_offsets([where]) == {where: 100}, "all are written")
+        records = until(lambda: whole(consumer, where), "one poll has them all")
+        begin, rest = part(records, 0, 60), part(records, 60, 100)
+        assert [first.add(begin), second.add(records), first.add(rest)] == [60, 40, 0]
+        assert [second.add(begin), first.add(records)] == [0, 0]
+
+
+def part(records: Records, start: int, stop: int) -> Records:
+    found = records[start:stop]
+    assert isinstance(found, Records)
+    return found
+
+
+def whole(consumer: Consumer, where: TopicPartition) -> Records | None:
+    consumer.seek(where, 0)
+    records = consumer.poll(timeout=5.0)
+    return records if len(records) == 100 else None
+
+
+def test_overlap_in_sqlite(bootstrap_servers: str, topic: str, tmp_path: Path) -> None:
+    database = str(tmp_path / "countries.sqlite")
+    first, second = offsets_in_sqlite.Results(database), offsets_in_sqlite.Results(database)
+    check_overlap(bootstrap_servers, topic, first, second)
+
+
+def test_overlap_in_postgresql(bootstrap_servers: str, topic: str) -> None:
+    with postgresql() as uri:
+        first, second = offsets_in_postgresql.Results(uri), offsets_in_postgresql.Results(uri)
+        check_overlap(bootstrap_servers, topic, first, second)

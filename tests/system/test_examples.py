@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 from millstream import Admin, Producer
-from tests.system.example_process import EXAMPLES, RunningExample, run, wait_until
+from tests.system.example_process import EXAMPLES, RunningExample, run
+from tests.system.members import until
 from tests.system.postgresql import postgresql
 
 COUNT = 400
@@ -112,7 +113,7 @@ def test_counting_customers(customers: Customers, example: str) -> None:
 @pytest.mark.parametrize("example", ["country_counter", "async_counter"])
 def test_ctrl_c_ends_a_counter_well(customers: Customers, example: str) -> None:
     with RunningExample(example, *customers.member) as counter:
-        wait_until(lambda: counter.lines and sum(json.loads(counter.lines[-1]).values()) == COUNT, "counts")
+        until(lambda: counter.lines and sum(json.loads(counter.lines[-1]).values()) == COUNT, "counts")
         assert counter.end(signal.SIGINT) == 0
         assert counter.errors == []
     assert customers.committed() == ENDS
@@ -165,14 +166,14 @@ def test_committing_in_the_middle_of_a_batch(customers: Customers) -> None:
 
 def test_the_listener_hands_over_without_repeats(customers: Customers) -> None:
     with RunningExample("rebalance_listener", *customers.member) as first:
-        wait_until(lambda: printed_records(customers.topic, first.lines) == ALL_ONCE, "the first reads all")
+        until(lambda: printed_records(customers.topic, first.lines) == ALL_ONCE, "the first reads all")
         with RunningExample("rebalance_listener", *customers.member) as second:
             share = second.wait_for(f"assigned {customers.topic}").split()[1:]
             assert len(share) == 2
             assert first.printed("revoked")[0].split()[1:] == share, "only what has to move is revoked"
             customers.write(COUNT, 100)
             expected = COUNT + 100
-            wait_until(
+            until(
                 lambda: printed_records(customers.topic, first.lines + second.lines).total() >= expected,
                 "all",
             )
@@ -183,7 +184,7 @@ def test_the_listener_hands_over_without_repeats(customers: Customers) -> None:
         def read() -> Counter[tuple[int, int]]:
             return printed_records(customers.topic, first.lines + second.lines)
 
-        wait_until(lambda: read().total() >= COUNT + 200, "the rest")
+        until(lambda: read().total() >= COUNT + 200, "the rest")
         assert first.end(signal.SIGINT) == 0
         assert set(read().values()) == {1}, "no record came twice"
         assert first.errors + second.errors == []
@@ -207,7 +208,7 @@ def test_a_clean_exit(customers: Customers, stop: signal.Signals) -> None:
 
 def test_one_consumer_per_thread(customers: Customers) -> None:
     with RunningExample("one_consumer_per_thread", *customers.member, "--threads", 2) as example:
-        wait_until(lambda: _counted(example) == COUNT, "all records")
+        until(lambda: _counted(example) == COUNT, "all records")
         assert example.end(signal.SIGTERM) == 0
         assert (example.lines[-1], example.errors) == (f"done after {COUNT} records", [])
     assert customers.state() == "Empty"
@@ -225,7 +226,7 @@ def test_a_static_member_restarts_without_a_rebalance(customers: Customers) -> N
     with RunningExample("static_member", *ours, "worker-1") as first:
         first.wait_for("assigned")
         with RunningExample("static_member", *ours, "worker-2") as second:
-            settled = wait_until(lambda: _settled(first, second), "two partitions each")
+            settled = until(lambda: _settled(first, second), "two partitions each")
             assert first.end(signal.SIGTERM) == 0
             assert first.lines[-1] == "stopped; the group keeps my place"
             with RunningExample("static_member", *ours, "worker-1") as again:
@@ -256,9 +257,9 @@ def test_a_custom_assignor(customers: Customers) -> None:
         RunningExample("custom_assignor", *customers.member, "--weight", 3) as heavy,
         RunningExample("custom_assignor", *customers.member, "--weight", 1) as light,
     ):
-        wait_until(lambda: (len(_last(heavy).split()), len(_last(light).split())) == (4, 2), "3 to 1")
+        until(lambda: (len(_last(heavy).split()), len(_last(light).split())) == (4, 2), "3 to 1")
         assert light.end(signal.SIGTERM) == 0
-        wait_until(lambda: len(_last(heavy).split()) == 5, "all to one")
+        until(lambda: len(_last(heavy).split()) == 5, "all to one")
         assert heavy.end(signal.SIGINT) == 0
         assert heavy.errors + light.errors == []
 
@@ -283,7 +284,7 @@ def test_a_custom_deserializer(bootstrap_servers: str, millstream_topic: str) ->
 
 def test_standalone_and_new_partitions(customers: Customers) -> None:
     with RunningExample("standalone", *customers.where, "--look-every", 0.2) as example:
-        wait_until(lambda: printed_records(customers.topic, example.lines) == ALL_ONCE, "all records")
+        until(lambda: printed_records(customers.topic, example.lines) == ALL_ONCE, "all records")
         with Admin(bootstrap_servers=customers.servers) as admin:
             admin.create_partitions(customers.topic, PARTITIONS + 1)
         with Producer(bootstrap_servers=customers.servers) as producer:

@@ -211,10 +211,12 @@ def test_a_stuck_callback_does_not_keep_partitions_for_ever(
 
     everything = partitions_of(topic, 0, 1, 2, 3)
     settings: Settings = {"max_poll_interval_ms": 700, "session_timeout_ms": 30_000}
-    with Member(bootstrap_servers, group, [topic], listener=Stuck(), **settings) as member:
-        assert stuck.wait(SECONDS)
-        with Member(bootstrap_servers, group, [topic]) as other:
-            until_owns(other, everything, 10)
+    with Member(bootstrap_servers, group, [topic]) as other:
+        until_owns(other, everything)
+        with Member(bootstrap_servers, group, [topic], listener=Stuck(), **settings) as member:
+            assert stuck.wait(SECONDS)
+            whole = ("assigned", everything)
+            until(lambda: other.told.count(whole) == 2, "the other has its half, and then all again", 10)
             released.set()
             until_shared(everything, [member, other], [2, 2])
             assert [each.what for each in member.happenings][:2] == ["assigned", "lost"]

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 import pytest
 
 from millstream import Admin, Producer, TopicPartition
-from tests.system.example_process import wait_until
 from tests.system.foreign_members import CLIENTS, Ledger, Member
+from tests.system.members import until
 
 PARTITIONS = 3
 RECORDS_PER_SECOND = 500
@@ -96,7 +96,7 @@ class Group:
 
     def _settle(self) -> None:
         """Wait until the coordinator and the members agree on who owns what, and each has its share."""
-        wait_until(self._is_settled, f"{self._active} settled: {self.ledger.owners()}")
+        until(self._is_settled, f"{self._active} settled: {self.ledger.owners()}")
         assert self.ledger.violations == []
         counts = [list(self.ledger.owners().values()).count(name) for name in self._active]
         assert max(counts) - min(counts) <= (2 if self._strategy == "range" else 1), counts
@@ -146,7 +146,7 @@ def test_joining_and_leaving(
             for name in clients[:-1]:
                 group.leave(name)
         written = set(feed.written)
-        wait_until(lambda: written <= group.ledger.seen.keys(), "every record is read")
+        until(lambda: written <= group.ledger.seen.keys(), "every record is read")
         assert written >= group.ledger.seen.keys()
     assert group.ledger.violations == []
     if not {"kafka-python", "aiokafka"} & set(clients):

@@ -113,8 +113,11 @@ class Broker:
         self.reactor.run()
         self.flusher.close()
         self.maintenance.close()
-        for partition, error in self.directory.close().items():
-            log.error("%s could not be closed cleanly, and will be recovered: %s", partition, error)
+        try:
+            for partition, error in self.directory.close().items():
+                log.error("%s could not be closed cleanly, and will be recovered: %s", partition, error)
+        except OSError as error:
+            log.error("the clean stop could not be noted, so the next start recovers all logs: %s", error)
         self.reactor.close()
         log.info("stopped")
 

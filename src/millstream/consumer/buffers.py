@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from millstream.consumer.columns import Columns, decode_columns
+from millstream.consumer.columns import Columns, decode_columns, decode_stretch
 from millstream.consumer.fetch_settings import FetchSettings
+from millstream.consumer.kernels import kernels
 from millstream.consumer.positions import Position, Positions
 from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
@@ -53,6 +54,8 @@ class Cursor:
         "_at",
         "_begun",
         "_columns",
+        "_end",
+        "_end_offset",
         "_row",
         "_settings",
         "_view",
@@ -76,6 +79,9 @@ class Cursor:
         self._at = 0
         self._columns: Columns | None = None
         self._row = 0
+        # Where reading goes on after the columns at hand: in the data, and in the log.
+        self._end = 0
+        self._end_offset = 0
         self._aborted = sorted((one.first_offset, one.producer_id) for one in aborted)
         self._begun = 0
         self._aborting: frozenset[int] = frozenset()
@@ -97,6 +103,8 @@ class Cursor:
     def peek(self, limit: int) -> Columns | None:
         """The next records, at most ``limit``; None at the end. Raises CorruptBatch, and stays before it."""
         while self._columns is None:
+            if self._open_stretch():
+                continue
             header = self._next_header()
             if header is None:
                 return None
@@ -112,9 +120,7 @@ class Cursor:
         self._row += rows
         self.position = Position(columns.offsets[self._row - 1] + 1, columns.leader_epoch)
         if self._row == len(columns):
-            header = self._whole_batch()
-            assert header is not None
-            self._pass(header)
+            self._leave(columns.leader_epoch)
 
     def _next_header(self) -> BatchHeader | None:
         header = self._whole_batch()
@@ -132,8 +138,30 @@ class Cursor:
             raise self._named(error, None) from None
         return header if header.size <= len(self._view) - self._at else None
 
+    def _open_stretch(self) -> bool:
+        """Decode the batches at hand in one go, as far as they need no further look; whether any do not."""
+        loops = kernels()
+        if loops is None:
+            return False
+        stretch = decode_stretch(
+            loops,
+            self._view,
+            self._at,
+            self.partition,
+            check_crcs=self._settings.check_crcs,
+            skip_transactional=self._settings.read_committed,
+            max_payload_bytes=self._settings.max_decompressed_bytes,
+        )
+        if stretch is None:
+            return False
+        self._end, self._end_offset = stretch.end, stretch.next_offset
+        self._show(stretch.columns)
+        return True
+
     def _open(self, header: BatchHeader) -> None:
         """Decode the batch at hand, or pass over it when there is nothing in it for the user."""
+        self._end, self._end_offset = self._at + header.size, header.next_offset
+        epoch = header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
         batch = self._view[self._at : self._at + header.size]
         try:
             if not 0 <= header.base_offset <= INT64_MAX - header.last_offset_delta - 1:
@@ -141,7 +169,7 @@ class Cursor:
             if self._settings.check_crcs:
                 check_crc(batch, header)
             if self._is_hidden(batch, header) or header.next_offset <= self.position.offset:
-                self._pass(header)
+                self._leave(epoch)
                 return
             columns = decode_columns(
                 batch,
@@ -151,19 +179,22 @@ class Cursor:
             )
         except CorruptBatch as error:
             raise self._named(error, header) from None
-        self._row = bisect_left(columns.offsets, self.position.offset)  # a batch may begin before it
+        self._show(columns)
+
+    def _show(self, columns: Columns) -> None:
+        """Hand these out from the position on; a batch may begin before it, or end there."""
+        self._row = bisect_left(columns.offsets, self.position.offset)
         if self._row == len(columns):
-            self._pass(header)
+            self._leave(columns.leader_epoch)
         else:
             self._columns = columns
 
-    def _pass(self, header: BatchHeader) -> None:
-        """Go on behind this batch, also over offsets that compaction has taken out of its end."""
-        self._at += header.size
+    def _leave(self, leader_epoch: int | None) -> None:
+        """Go on behind the columns at hand, also over offsets that compaction has taken out of their end."""
+        self._at = self._end
         self._columns, self._row = None, 0
-        if header.next_offset > self.position.offset:
-            epoch = header.partition_leader_epoch
-            self.position = Position(header.next_offset, epoch if epoch >= 0 else None)
+        if self._end_offset > self.position.offset:
+            self.position = Position(self._end_offset, leader_epoch)
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
         """Whether the batch is for other eyes: control records, or data of an aborted transaction."""

@@ -7,11 +7,32 @@ Arrow batches or tables of them asks for no more than ``Columns`` promises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+from millstream.consumer.fields import Fields, HeaderFields, Numbers, Same
+from millstream.consumer.kernels import kernels
 from millstream.model import Header, TimestampType, TopicPartition
-from millstream.wire.batches import BatchHeader, RecordData, decode_batch
+from millstream.wire import decode
+from millstream.wire.batches import (
+    BATCH_OVERHEAD,
+    CRC_START,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    RecordData,
+    decode_batch,
+    decompress_records,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_STRETCH_BYTES: Final = 1 << 20
+"""So much is decoded in one go: enough to be fast, little to have done in vain."""
+_STRETCH_BATCHES: Final = 1024
+_COVERED: Final = BATCH_OVERHEAD - CRC_START
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +41,7 @@ class Columns:
 
     The columns are equally long. All records share the timestamp's type and the leader epoch, which is None
     where the log does not know it. Keys and values are bytes or None, or what a deserializer made of them.
+    Columns may lie in arrays, see ``fields``.
     """
 
     topic: str
@@ -39,42 +61,97 @@ class Columns:
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def data_bytes(self) -> int:
+        """About how much keys and values take, while they are bytes."""
+        if isinstance(self.keys, Fields) and isinstance(self.values, Fields) and len(self):
+            return self.values.span[1] - self.keys.span[0]
+        return sum(len(each) for column in (self.keys, self.values) for each in column if each)
+
     def rows(self, start: int, stop: int) -> Columns:
         """The rows from ``start`` to before ``stop``, which must lie within the columns."""
         if start == 0 and stop == len(self):
             return self
-        return replace(
-            self,
-            offsets=self.offsets[start:stop],
-            timestamps=self.timestamps[start:stop],
-            keys=self.keys[start:stop],
-            values=self.values[start:stop],
-            headers=self.headers[start:stop],
+        return Columns(
+            self.topic,
+            self.partition,
+            self.timestamp_type,
+            self.leader_epoch,
+            self.offsets[start:stop],
+            self.timestamps[start:stop],
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.headers[start:stop],
         )
 
     def with_objects(self, keys: Sequence[Any], values: Sequence[Any]) -> Columns:
         """The same records with their keys and values deserialized; columns of equal length."""
-        return replace(self, keys=keys, values=values)
+        return Columns(
+            self.topic,
+            self.partition,
+            self.timestamp_type,
+            self.leader_epoch,
+            self.offsets,
+            self.timestamps,
+            keys,
+            values,
+            self.headers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The records of some batches in a row, and where they end: in the data, and in the log."""
+
+    columns: Columns
+    end: int
+    next_offset: int
+
+
+# -- one batch
 
 
 def decode_columns(
     batch: memoryview, header: BatchHeader, partition: TopicPartition, *, max_decompressed_bytes: int
 ) -> Columns:
     """Decode the records of one batch, whose CRC is not looked at; raises CorruptBatch."""
+    loops = kernels(len(batch))
+    if loops is not None:
+        columns = decode_compiled(loops, batch, header, partition, max_decompressed_bytes)
+        if columns is not None:
+            return columns
     records = decode_batch(batch, max_decompressed_bytes=max_decompressed_bytes, verify_crc=False)
-    epoch = header.partition_leader_epoch
     offsets, timestamps, keys, values, headers = _transpose(records)
     return Columns(
-        topic=partition.topic,
-        partition=partition.partition,
-        timestamp_type=header.timestamp_type,
-        leader_epoch=epoch if epoch >= 0 else None,
-        offsets=offsets,
-        timestamps=timestamps,
-        keys=keys,
-        values=values,
-        headers=headers,
+        *partition, header.timestamp_type, _epoch(header), offsets, timestamps, keys, values, headers
     )
+
+
+def decode_compiled(
+    loops: decode.Kernels,
+    batch: memoryview,
+    header: BatchHeader,
+    partition: TopicPartition,
+    max_decompressed_bytes: int,
+) -> Columns | None:
+    """The same by the compiled decoder; None for a batch that the plain one does not accept either."""
+    import numpy as np
+
+    if header.size != len(batch):
+        return None
+
+    payload = decompress_records(batch, header, max_decompressed_bytes=max_decompressed_bytes)
+    data = np.frombuffer(payload, np.uint8)
+    table = np.zeros((1, decode.FIELDS), np.int64)
+    table[0, decode.PAYLOAD_END] = len(data)
+    table[0, decode.BASE_OFFSET] = header.base_offset
+    table[0, decode.LAST_DELTA] = header.last_offset_delta
+    table[0, decode.BASE_TIMESTAMP] = header.base_timestamp
+    table[0, decode.MAX_TIMESTAMP] = header.max_timestamp
+    table[0, decode.APPENDED] = header.attributes & LOG_APPEND_TIME_BIT
+    table[0, decode.RECORDS] = header.record_count
+    batches, columns = _read(loops, data, table, header.record_count, partition, header)
+    return columns if batches else None
 
 
 def _transpose(records: Sequence[RecordData]) -> tuple[Any, Any, Any, Any, Any]:
@@ -82,3 +159,90 @@ def _transpose(records: Sequence[RecordData]) -> tuple[Any, Any, Any, Any, Any]:
         return (), (), (), (), ()
     offsets, timestamps, keys, values, headers = zip(*records, strict=True)
     return offsets, timestamps, keys, values, headers
+
+
+def _epoch(header: BatchHeader) -> int | None:
+    return header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
+
+
+# -- batches in a row
+
+
+def decode_stretch(
+    loops: decode.Kernels,
+    view: memoryview,
+    position: int,
+    partition: TopicPartition,
+    *,
+    check_crcs: bool,
+    skip_transactional: bool,
+    max_payload_bytes: int,
+) -> Stretch | None:
+    """Decode batches from a position on, as far as they need no judgement; None if already the first does.
+
+    Need judgement: compressed, control and damaged batches, those that are cut or out of order, and, if they
+    are to be skipped, those of transactions.
+    """
+    import numpy as np
+
+    data = np.frombuffer(view, np.uint8)
+    table = np.empty((_STRETCH_BATCHES, decode.FIELDS), np.int64)
+    batches = loops.find_batches(data, position, _STRETCH_BYTES, max_payload_bytes, skip_transactional, table)
+    table = table[: _unharmed(data, table[:batches]) if check_crcs else batches]
+    if not len(table):
+        return None
+    header = read_header(view, position)
+    batches, columns = _read(loops, data, table, int(table[:, decode.RECORDS].sum()), partition, header)
+    if not batches:
+        return None
+    last = table[batches - 1]
+    next_offset = int(last[decode.BASE_OFFSET]) + int(last[decode.LAST_DELTA]) + 1
+    return Stretch(columns, int(last[decode.PAYLOAD_END]), next_offset)
+
+
+def _unharmed(data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:
+    """How many of the batches, from the first on, have the CRC that they should have."""
+    checksum = decode.checksum
+    fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.CRC))
+    for batch, (start, end, crc) in enumerate(zip(*fields, strict=True)):
+        if checksum(data[start - _COVERED : end]) != crc:
+            return batch
+    return len(table)
+
+
+def _read(
+    loops: decode.Kernels,
+    data: NDArray[np.uint8],
+    table: NDArray[np.int64],
+    rows: int,
+    partition: TopicPartition,
+    header: BatchHeader,
+) -> tuple[int, Columns]:
+    """Read the records of the batches in the table; returns how many batches were good, and their records."""
+    import numpy as np
+
+    offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    key_starts, key_sizes, value_starts, value_sizes, places = np.empty((5, rows), np.int32)
+    batches, rows, with_headers = loops.read_records(
+        data,
+        table,
+        len(table),
+        offsets,
+        timestamps,
+        key_starts,
+        key_sizes,
+        value_starts,
+        value_sizes,
+        places,
+    )
+    columns = Columns(
+        *partition,
+        header.timestamp_type,
+        _epoch(header),
+        Numbers(offsets[:rows]),
+        Numbers(timestamps[:rows]),
+        Fields(loops, data, key_starts[:rows], key_sizes[:rows]),
+        Fields(loops, data, value_starts[:rows], value_sizes[:rows]),
+        HeaderFields(data, places[:rows]) if with_headers else Same((), rows),
+    )
+    return batches, columns

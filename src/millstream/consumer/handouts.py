@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from millstream.consumer.buffers import Chunk, Cursor
 from millstream.consumer.columns import Columns
+from millstream.consumer.fields import Fields, deserialize_fields
+from millstream.consumer.kernels import kernels
 from millstream.errors import CorruptBatch, DeserializationError
 from millstream.serde import deserialization_error
 
 Deserializer = Callable[[bytes], Any]
+
+_MAX_BYTES: Final = 64 << 20
+"""Not much more than that is drawn in one go: compressed data may become very large."""
+_MAX_PLAIN_BYTES: Final = 1 << 20
+"""The same while the plain decoder works: the compiled one will soon be there for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +59,49 @@ class Handout:
     error: CorruptBatch | DeserializationError | None = None
 
 
+@dataclass(slots=True)
+class Allowance:
+    """How much may still be drawn."""
+
+    records: int
+    data_bytes: int
+
+    @property
+    def is_spent(self) -> bool:
+        return self.records <= 0 or self.data_bytes <= 0
+
+
 def draw(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Handout:
     """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
     handout = Handout()
-    left = max_records
+    left = Allowance(max_records, _MAX_BYTES if kernels() is not None else _MAX_PLAIN_BYTES)
     for chunk in chunks:
-        if left <= 0:
+        if left.is_spent:
             break
         run = Run(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
         handout.runs.append(run)
         try:
-            left -= _draw_run(run, left, deserializers)
+            _draw_run(run, left, deserializers)
         except (CorruptBatch, DeserializationError) as error:
             handout.error = error
             break
     return handout
 
 
-def _draw_run(run: Run, limit: int, deserializers: Deserializers) -> int:
-    """Draw from one chunk; returns how many records it gave. Raises with what precedes the error drawn."""
-    drawn = 0
-    while drawn < limit:
-        raw = run.cursor.peek(limit - drawn)
+def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:
+    """Draw from one chunk. Raises with what precedes the error drawn."""
+    while not left.is_spent:
+        raw = run.cursor.peek(left.records)
         if raw is None:
             break
         columns, error = deserialize(raw, deserializers)
         if len(columns):
             run.cursor.advance(len(columns))
             run.columns.append(columns)
-            drawn += len(columns)
+            left.records -= len(columns)
+            left.data_bytes -= raw.data_bytes
         if error is not None:
             raise error
-    return drawn
 
 
 def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, DeserializationError | None]:
@@ -106,6 +124,10 @@ def _column(
     """The column deserialized, up to the first that fails."""
     if deserializer is None:
         return column, None
+    if isinstance(column, Fields):
+        whole = deserialize_fields(column, deserializer)
+        if whole is not None:
+            return whole, None
     done: list[Any] = []
     add = done.append
     try:

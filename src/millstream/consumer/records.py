@@ -94,7 +94,17 @@ class Records(Sequence[Record]):
         place = bisect_right(self._ends, position)
         part = self.columns[place]
         row = position - self._ends[place] + len(part)
-        return next(_records(part.rows(row, row + 1)))
+        return Record(
+            part.topic,
+            part.partition,
+            part.offsets[row],
+            part.timestamps[row],
+            part.timestamp_type,
+            part.keys[row],
+            part.values[row],
+            part.headers[row],
+            part.leader_epoch,
+        )
 
     def _slice(self, index: slice) -> Sequence[Record]:
         start, stop, step = index.indices(len(self))

@@ -175,7 +175,14 @@ def _to_delete(broker: Broker, wanted: DeleteTopicState) -> Topic:
         if wanted.name is None:
             raise UnknownTopicIdError("no topic has this id")
         raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")
+    _check_not_internal(topic)
     return topic
+
+
+def _check_not_internal(topic: Topic) -> None:
+    """What groups have committed lies in a partition by the number of them: neither may change."""
+    if topic.is_internal:
+        raise InvalidTopicError(f"{topic.name} is the broker's own, and stays as it is")
 
 
 def handle_create_partitions(
@@ -192,6 +199,7 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
         topic = broker.topics.get(wanted.name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")
+        _check_not_internal(topic)
         count = _larger_count(broker, topic, wanted)
         if not validate_only:
             broker.add_partitions(topic, count)

@@ -69,7 +69,7 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     state.who = replace(state.who, generation_id=response.generation_id, member_id=response.member_id)
     state.protocol_name = response.protocol_name or ""
     state.attempts = state.retry_at_ms = 0
-    state.heartbeats.start(now_ms, settled_ms=now_ms)
+    state.heartbeats.start(state.exchange_sent_ms, now_ms)
     state.electorate = None
     state.assignments = []
     leads = response.leader == response.member_id
@@ -224,7 +224,7 @@ def _settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "on_assignment", cause), now_ms)
         return
-    state.heartbeats.start(now_ms, settled_ms=state.exchange_sent_ms)
+    state.heartbeats.start(state.exchange_sent_ms, now_ms)
     state.move_to(Phase.SETTLING, now_ms)
     state.assignments = []
     state.settling = frozenset(assignment.partitions)

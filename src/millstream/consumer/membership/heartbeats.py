@@ -43,13 +43,17 @@ class Heartbeats:
         self.generation_until_ms = 0
         """Until when no rebalance can end without this member, even if one has begun."""
 
-    def start(self, now_ms: int, settled_ms: int) -> None:
-        """The coordinator has just answered in another way; the generation still stood at ``settled_ms``."""
+    def start(self, sent_ms: int, now_ms: int) -> None:
+        """The coordinator has just answered a JoinGroup or SyncGroup of ``sent_ms``, perhaps after a wait.
+
+        When it did is not known; that the answer took less than half a lease to get here is safe to assume.
+        """
         self.stop()
         self._attempts = 0
-        self.next_ms = now_ms + self._interval_ms
-        self.session_until_ms = now_ms + self._session_timeout_ms
-        self.generation_until_ms = settled_ms + self._rebalance_timeout_ms
+        self.next_ms = now_ms + min(self._interval_ms, self._session_timeout_ms // 3)
+        session_ms, rebalance_ms = self._session_timeout_ms, self._rebalance_timeout_ms
+        self.session_until_ms = max(sent_ms + session_ms, now_ms + session_ms // 2)
+        self.generation_until_ms = max(sent_ms + rebalance_ms, now_ms + rebalance_ms // 2)
 
     def stop(self) -> None:
         """Forget the heartbeat in flight: its answer is about the past."""
