@@ -23,11 +23,11 @@ class World:
         self.now_ms = 0
         self.digest = 0
         self.events = 0
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
         self._lines: list[str] | None = [] if tracing else None
 
-    def later(self, delay_ms: int, action: Callable[..., None], *args: Any) -> None:
+    def later(self, delay_ms: int, action: Callable[..., object], *args: Any) -> None:
         """Call ``action`` after a delay; actions of the same moment run in the order of these calls."""
         self._count += 1
         heapq.heappush(self._heap, (self.now_ms + delay_ms, self._count, action, args))

@@ -253,11 +253,13 @@ class Consumer:
         with self._lock:
             self._raise_group_error()
             self._fetcher.raise_errors(self._driver.now_ms())
-            chunks = self._fetcher.begin_take()
+            chunks = [] if self._driver.callbacks else self._fetcher.begin_take()
         if not chunks:
             return Records()
         handout = draw(chunks, limit, deserializers)
         with self._lock:
+            if self._driver.callbacks:  # a rebalance came in between: nothing was handed out yet
+                return Records()
             return self._fetcher.finish_take(handout, self._driver.now_ms())
 
     def _raise_group_error(self) -> None:

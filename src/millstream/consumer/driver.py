@@ -183,10 +183,9 @@ class ConsumerDriver:
     def _on_member_event(self, event: membership.Event) -> None:
         name = self.config.group_id
         match event:
-            case membership.Lost(partitions, reason):
-                log.warning("group %s: lost %d partitions: %s", name, len(partitions), reason)
-                self.fetcher.positions.revoke(partitions)
-                self.callbacks.append(event)
+            case membership.Lost(_, reason, dropped):
+                log.warning("group %s: lost %d partitions: %s", name, len(dropped), reason)
+                self._lose(event)
             case membership.Revoke() | membership.Assigned():
                 self.callbacks.append(event)
             case membership.Failed(error):
@@ -204,6 +203,16 @@ class ConsumerDriver:
                 log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)
             case membership.Left(reason):
                 log.info("group %s: left (%s)", name, reason)
+
+    def _lose(self, event: membership.Lost) -> None:
+        """Nothing more is handed out. As in Kafka, the assignment itself changes inside poll() only.
+
+        What was to be revoked, and is not yet, cannot be given up in order any more: it is lost as well.
+        """
+        for place, pending in enumerate(self.callbacks):
+            if isinstance(pending, membership.Revoke):
+                self.callbacks[place] = membership.Lost(pending.partitions, event.reason)
+        self.callbacks.append(event)
 
     def _on_offset_event(self, event: CommitDone | CommittedFetched, now_ms: int) -> None:
         if isinstance(event, CommittedFetched):

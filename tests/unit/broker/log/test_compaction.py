@@ -375,6 +375,23 @@ def test_a_crash_before_every_step_of_the_swap(tmp_path: Path, recovery_point: i
     assert {len(before), len(after)} <= outcomes
 
 
+def test_a_swap_whose_indexes_did_not_get_to_the_disk(tmp_path: Path) -> None:
+    log = open_compacted(tmp_path / "t-0", segment_bytes=2000)
+    many = [(b"key-%d" % number, bytes(100)) for number in range(8)]
+    for pair in [(b"a", b""), *many, (b"a", b""), (b"b", bytes(200)), (b"next segment", bytes(1000))]:
+        put(log, pair)
+    sync(log)
+    plan(log).run()
+    for path in (tmp_path / "t-0").glob("*.log.cleaned"):
+        path.rename(path.with_suffix(".swap"))
+    end = log.end_offset
+    log.close(clean=False)
+    again = open_compacted(tmp_path / "t-0", clean=False, recovery_point=end)
+    appended = {record.offset: (record.key or b"", record.value) for record in read_all(again)}
+    assert 0 not in appended and 1 in appended
+    _check_compacted(again, appended, end)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_power_cuts(tmp_path: Path, seed: int) -> None:
     """Every durable record is there, or a later one of its key is; nothing is there that was not appended."""
@@ -417,7 +434,7 @@ def _check_compacted(log: PartitionLog, appended: dict[int, Pair], durable: int)
     assert log.end_offset >= durable
     present = {record.offset: (record.key, record.value) for record in read_all(log)}
     assert present.items() <= appended.items()
-    for offset in range(log.start_offset, log.end_offset):  # by the index
+    for offset in reversed(range(log.start_offset, log.end_offset)):  # by the index
         header = read_header(log.read(offset, 1).read())
         assert header.last_offset >= offset
         assert not any(header.base_offset > other >= offset for other in present)
