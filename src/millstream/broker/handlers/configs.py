@@ -87,7 +87,7 @@ def _describe(
         else:
             found = []
     except BrokerError as error:
-        return _described(wanted, [], error.code, str(error))
+        return _described(wanted, [], error.code, error.detail or str(error))
     keys = wanted.configuration_keys
     return _described(wanted, [entry for entry in found if keys is None or entry.name in keys])
 
@@ -246,7 +246,7 @@ def _alter(
     except ConfigError as error:
         return ErrorCode.INVALID_CONFIG, str(error)
     except BrokerError as error:
-        return error.code, str(error)
+        return error.code, error.detail or str(error)
     return ErrorCode.NONE, None
 
 

@@ -120,7 +120,7 @@ def _append(broker: Broker, partition: Partition, data: PartitionProduceData) ->
     except CorruptBatch as error:
         return _failed(data.index, BrokerProblem(ErrorCode.CORRUPT_MESSAGE, str(error)))
     except BrokerError as error:
-        return _failed(data.index, BrokerProblem(error.code, str(error)))
+        return _failed(data.index, BrokerProblem(error.code, error.detail or str(error)))
     broker.metrics.records_in += result.last_offset - result.base_offset + 1
     return PartitionProduceResponse(
         index=data.index,
@@ -161,7 +161,11 @@ def _answer_when_durable(
         for partition, answer in appended:
             error = failures.get(partition.log)
             if isinstance(error, BrokerError):
-                answer.error_code, answer.base_offset, answer.error_message = error.code, -1, str(error)
+                answer.error_code, answer.base_offset, answer.error_message = (
+                    error.code,
+                    -1,
+                    error.detail or str(error),
+                )
             elif error is not None:
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 answer.base_offset = -1

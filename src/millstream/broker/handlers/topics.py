@@ -90,7 +90,9 @@ def _create(
         configs = {config.name: config.value for config in wanted.configs if config.value is not None}
         topic = _as_broker_error(lambda: broker.create_topic(wanted.name, partitions, configs, validate_only))
     except BrokerError as error:
-        return CreatableTopicResult(name=wanted.name, error_code=error.code, error_message=str(error))
+        return CreatableTopicResult(
+            name=wanted.name, error_code=error.code, error_message=error.detail or str(error)
+        )
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic.topic_id if topic is not None else ZERO_UUID,
@@ -156,7 +158,10 @@ def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
         broker.delete_topic(topic)
     except BrokerError as error:
         return DeletableTopicResult(
-            name=wanted.name, topic_id=wanted.topic_id, error_code=error.code, error_message=str(error)
+            name=wanted.name,
+            topic_id=wanted.topic_id,
+            error_code=error.code,
+            error_message=error.detail or str(error),
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 
@@ -204,7 +209,9 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
         if not validate_only:
             broker.add_partitions(topic, count)
     except BrokerError as error:
-        return CreatePartitionsTopicResult(name=wanted.name, error_code=error.code, error_message=str(error))
+        return CreatePartitionsTopicResult(
+            name=wanted.name, error_code=error.code, error_message=error.detail or str(error)
+        )
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 
 

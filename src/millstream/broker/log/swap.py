@@ -102,7 +102,7 @@ def finish_interrupted_swap(files: Files, directory: str, names: list[str]) -> b
         )
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             # Perhaps the old log's: which renames got to the disk is not known. They are built anew.
-            pass
+            files.unlink(os.path.join(directory, file_name(swap.base_offset, suffix)))
     for name in leftovers:
         files.unlink(os.path.join(directory, name))
     return bool(leftovers)
