@@ -14,6 +14,7 @@ import pytest
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.partition import PartitionLog
 from millstream.errors import KafkaStorageError, OutOfOrderSequenceNumberError
+from millstream.wire.batches import RecordData, read_header
 from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all
 
@@ -67,7 +68,10 @@ class Simulation:
         self.sequences[producer] += count
 
     def batch(self, producer: int, sequence: int, values: list[bytes]) -> bytes:
-        return make_batch(values, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+        timestamp = NOW + self.random.randrange(1000)
+        return make_batch(
+            values, timestamp=timestamp, producer_id=producer, producer_epoch=0, base_sequence=sequence
+        )
 
     def sync(self) -> None:
         ticket = self.log.take_unsynced()
@@ -140,7 +144,19 @@ class Simulation:
         if bumped and log.end_offset:
             assert log.leader_epoch > self.highest_epoch, "an epoch is used twice"
         self.appended = {offset: value for offset, value in self.appended.items() if offset < log.end_offset}
+        self.check_indexes(records)
         self.check_producers()
+
+    def check_indexes(self, records: list[RecordData]) -> None:
+        """Whatever has become of the indexes, everything is found."""
+        for record in self.random.sample(records, min(10, len(records))):
+            header = read_header(self.log.read(record.offset, 1).read())
+            assert header.base_offset <= record.offset <= header.last_offset
+            since = [(each.offset, each.timestamp) for each in records if each.timestamp >= record.timestamp]
+            assert self.log.offset_for_timestamp(record.timestamp) == since[0]
+        latest = max(((each.timestamp, -each.offset) for each in records), default=None)
+        found = self.log.offset_of_max_timestamp()
+        assert found == (None if latest is None else (-latest[1], latest[0]))
 
     def check_producers(self) -> None:
         """A producer that goes on where the log stands is taken; its last batch is known."""
