@@ -22,7 +22,7 @@ from millstream.consumer.handouts import Deserializers, draw
 from millstream.consumer.iteration import Iteration
 from millstream.consumer.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import GroupMetadata
+from millstream.consumer.membership import GroupMetadata, Phase
 from millstream.consumer.offsets import CommitDone, OffsetStore
 from millstream.consumer.records import Record, Records
 from millstream.consumer.subscription import Mode
@@ -73,6 +73,7 @@ class Consumer:
         self._alone = SingleThread()
         self._iteration = Iteration()
         self._last_polled: Records | None = None
+        self._after_poll = (0, 0)
         self._side = UserSide(self._driver, self._consumed)
         self._closed = False
         self._driver.start()
@@ -213,7 +214,10 @@ class Consumer:
                 records = self._take(limit, deserializers)
                 if records and self._last_polled is not None:
                     self._last_polled = records
-                if records or self._side.wait(self._news, deadline) is None:
+                if records:
+                    return records
+                self._client.wake()
+                if self._side.wait(self._news, deadline) is None:
                     return records
         finally:
             self._end_poll()
@@ -223,11 +227,27 @@ class Consumer:
             self._polled(waiting=True)
             if self._driver.offsets is not None:
                 self._driver.offsets.auto_commit_if_due(self._side.storable, self._driver.now_ms())
-        self._client.wake()
 
     def _end_poll(self) -> None:
+        """Wake the I/O thread, unless all it could learn is that there was another poll.
+
+        To switch threads for each poll would cost more than the poll itself. A member that is stable hears of
+        it in time by its heartbeats, which are more frequent than max_poll_interval_ms.
+        """
         self._polled(waiting=False)
-        self._client.wake()
+        with self._lock:
+            is_quiet = self._is_quiet()
+        if not is_quiet:
+            self._client.wake()
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing but this poll has happened since the one before."""
+        member, offsets = self._driver.membership, self._driver.offsets
+        entries, commit_at_ms = self._alone.entries, offsets.auto_commit_at_ms if offsets is not None else 0
+        expected, self._after_poll = self._after_poll, (entries + 1, commit_at_ms)
+        if member is not None and self._driver.subscription.is_by_group and member.phase is not Phase.STABLE:
+            return False
+        return expected == (entries, commit_at_ms) and not self._fetcher.wants_poll
 
     def _run_rebalance_callbacks(self) -> None:
         """In poll(): what the user's callbacks take counts against max_poll_interval_ms."""

@@ -62,6 +62,8 @@ class Fetcher:
         self._fetches = Fetches(self._reading)
         self._parts = (self._resets, self._validations, self._searches, self._fetches)
         self._committed_asked: dict[int, dict[TopicPartition, int]] = {}
+        self.wants_poll = True
+        """Whether handing out records has made something to do for ``poll``, such as fetching more."""
 
     # -- the driver's side
 
@@ -75,7 +77,11 @@ class Fetcher:
                 self._resets.recreated(state)
 
     def poll(self, now_ms: int) -> list[Send]:
-        """Everything that may be sent now. Call it after every other call, and at ``next_wake_ms``."""
+        """Everything that may be sent now. Call it after every other call, and at ``next_wake_ms``.
+
+        After ``finish_take`` it may wait, unless ``wants_poll``.
+        """
+        self.wants_poll = False
         due: defaultdict[Phase, list[PartitionState]] = defaultdict(list)
         for state in self.positions.states():
             if state.due(now_ms):
@@ -223,10 +229,12 @@ class Fetcher:
         state = self.positions.current(chunk.partition, chunk.generation)
         if state is None or state.position is None or state.position.offset != run.offset:
             self._fetches.buffer.drop(chunk)
+            self.wants_poll = True
             return False
         chunk.cursor = run.cursor
         state.advance(*run.cursor.position)
         if run.cursor.at_end:
+            self.wants_poll = True
             self._fetches.buffer.drop(chunk)
             self.positions.rotate(chunk.partition)
             if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind
@@ -236,6 +244,7 @@ class Fetcher:
 
     def _give_way(self, handout: Handout, now_ms: int) -> None:
         """Let other partitions go first next time. Bytes that were damaged on their way are fetched anew."""
+        self.wants_poll = True
         partition = handout.runs[-1].chunk.partition
         state = self.positions.get(partition)
         if isinstance(handout.error, CorruptBatch) and state is not None:
@@ -253,6 +262,7 @@ class Fetcher:
         failed = [state for state in self.positions.states() if state.error is not None]
         if not failed:
             return
+        self.wants_poll = True
         error = failed[0].error
         assert error is not None
         same = [state for state in failed if type(state.error) is type(error)]

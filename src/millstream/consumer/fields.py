@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from millstream.model import Header
 from millstream.serde import deserializer
@@ -53,7 +53,7 @@ class Numbers(Sequence[Any]):
 
 
 class Fields(Sequence[Any]):
-    """Pieces of one buffer: bytes, or None where the size is negative."""
+    """Pieces of one buffer, one behind the other: bytes, or None where the size is negative."""
 
     __slots__ = ("data", "kernels", "sizes", "starts")
 
@@ -73,12 +73,10 @@ class Fields(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
+            if index.step not in (None, 1):  # the pieces must stay in the order of their places
+                return self.tolist()[index]
             return type(self)(self.kernels, self.data, self.starts[index], self.sizes[index])
         start, size = int(self.starts[index]), int(self.sizes[index])
         return None if size < 0 else self._object(self.data[start : start + size].tobytes())
@@ -95,10 +93,10 @@ class Fields(Sequence[Any]):
         """All objects, made in one go."""
         import numpy as np
 
-        total, nulls = self.kernels.measure(self.sizes)
-        if nulls == len(self):
-            return [None] * len(self)
-        packed = np.empty(_LIST_OVERHEAD * (1 + len(self)) + total, np.uint8)
+        if not len(self):
+            return []
+        start, end = self.span  # with what lies between: memory that is not touched costs nothing
+        packed = np.empty(_LIST_OVERHEAD * (1 + len(self)) + end - start, np.uint8)
         self.kernels.pack(self.data, self.starts, self.sizes, self.kind, packed)
         objects: list[Any] = marshal.loads(packed.data)
         return objects

@@ -366,16 +366,19 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
     ints, longs, out = types.int32[::1], types.int64[::1], types.uint8[::1]
     table, number = types.int64[:, ::1], types.int64
     columns = (longs, longs, ints, ints, ints, ints, ints)
-    signatures = {
-        _FIND_BATCHES: (data, number, number, number, types.boolean, table),
-        _READ_RECORDS: (data, table, number, *columns),
-        _MEASURE: (ints,),
-        _GATHER: (data, ints, ints, ints, out, out, number, number),
-        _GATHER_FIXED: (data, ints, ints, number, out),
-        _PACK: (data, ints, ints, number, out),
-        _SCAN_TEXT: (data, ints, ints),
-    }
-    return Kernels(*(_compile(text, signature, options) for text, signature in signatures.items()))
+    # The short ones keep the interpreter's lock: to give it back and get it again would take longer.
+    parts = (
+        (_FIND_BATCHES, (data, number, number, number, types.boolean, table), False),
+        (_READ_RECORDS, (data, table, number, *columns), True),
+        (_MEASURE, (ints,), False),
+        (_GATHER, (data, ints, ints, ints, out, out, number, number), True),
+        (_GATHER_FIXED, (data, ints, ints, number, out), False),
+        (_PACK, (data, ints, ints, number, out), False),
+        (_SCAN_TEXT, (data, ints, ints), False),
+    )
+    return Kernels(
+        *(_compile(text, signature, {**options, "nogil": nogil}) for text, signature, nogil in parts)
+    )
 
 
 def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -387,9 +390,9 @@ def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any])
     exec(compile(expand(template), __file__, "exec"), namespace)
     function = namespace[template[len("def ") : template.index("(")]]
     try:
-        return numba.njit(signature, nogil=True, **options)(function)
+        return numba.njit(signature, **options)(function)
     except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
-        return numba.njit(signature, nogil=True, **{**options, "cache": False})(function)
+        return numba.njit(signature, **{**options, "cache": False})(function)
 
 
 # -- headers, which are rare: left where they are, and read when somebody looks

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from millstream.consumer.assignors.base import Assignment, ClusterView
 from millstream.consumer.assignors.protocol import encode_assignment
 from millstream.consumer.assignors.registry import resolve_assignors
-from millstream.consumer.membership import Event, GroupSettings, Membership, Wait
-from millstream.consumer.sends import Send
+from millstream.consumer.membership import Event, GroupSettings, Membership, Phase, Wait
+from millstream.consumer.sends import Send, Target
 from millstream.error_codes import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.groups import (
@@ -53,7 +53,7 @@ class Hand:
         self.events += self.membership.take_events()
 
     def poll(self, *, waiting: bool = True) -> None:
-        """The user calls poll()."""
+        """The user waits for records."""
         self.membership.user_polled(self.now_ms, waiting=waiting)
         self.step()
 
@@ -70,7 +70,13 @@ class Hand:
         self.membership.callbacks_done(self.now_ms)
         self.step()
 
+    def phase(self) -> Phase:
+        return self.membership.phase
+
     # ---- requests ----
+
+    def targets(self) -> list[Target]:
+        return [send.target for send in self.sends]
 
     def kinds(self) -> list[str]:
         return [send.request_type.api.name for send in self.sends]

@@ -25,12 +25,10 @@ from millstream.consumer.membership import (
 from millstream.consumer.sends import AnyNode, Coordinator
 from millstream.error_codes import ErrorCode
 from millstream.errors import (
-    FencedInstanceIdError,
     InconsistentGroupProtocolError,
     MillstreamTimeoutError,
     NetworkError,
     UnsupportedVersionError,
-    for_code,
 )
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
@@ -59,29 +57,39 @@ def test_nothing_is_sent_before_the_first_poll() -> None:
 def test_first_join() -> None:
     hand = Hand(settings("range", "roundrobin", max_poll_interval_ms=60_000, rack_id="r1"), ("t", "s"))
     hand.poll()
-    assert hand.sends[0].target == AnyNode()
+    assert hand.targets() == [AnyNode()]
     hand.find()
     assert hand.event(CoordinatorFound).node.node_id == 7
-    assert hand.sends[0].target == Coordinator()
+    assert hand.targets() == [Coordinator()]
     assert hand.sends[0].timeout_ms == 65_000
     first = hand.join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me")
     assert (first.member_id, first.session_timeout_ms, first.rebalance_timeout_ms) == ("", 45_000, 60_000)
     assert [protocol.name for protocol in first.protocols] == ["range", "roundrobin"]
     told = decode_subscription(first.protocols[0].metadata)
-    assert (told.topics, told.rack_id, told.owned_partitions, told.generation_id) == (("s", "t"), "r1", (), -1)
+    assert (told.topics, told.rack_id, told.owned_partitions, told.generation_id) == (
+        ("s", "t"),
+        "r1",
+        (),
+        -1,
+    )
     second = hand.join(generation=3)
     assert second.member_id == "me"
     joined = hand.event(Joined)
     assert (joined.generation_id, joined.member_id, joined.leads) == (3, "me", False)
     assert hand.membership.waiting().what is Wait.LEADER
     sync = hand.sync("t-1", "s-0")
-    assert (sync.generation_id, sync.member_id, sync.protocol_name, sync.assignments) == (3, "me", "range", [])
+    assert (sync.generation_id, sync.member_id, sync.protocol_name, sync.assignments) == (
+        3,
+        "me",
+        "range",
+        [],
+    )
     assigned = hand.event(Assigned)
     assert assigned.added == assigned.partitions == partitions("s-0", "t-1")
     assert not hand.membership.assignment
     hand.callbacks_done()
     assert hand.membership.assignment == set(partitions("s-0", "t-1"))
-    assert hand.membership.phase is Phase.STABLE
+    assert hand.phase() is Phase.STABLE
     assert hand.membership.waiting().what is Wait.NOTHING
 
 
@@ -104,15 +112,15 @@ def test_the_leader_waits_for_metadata_and_beats_meanwhile() -> None:
     hand.poll()
     hand.find()
     hand.join(leader="me", members={"me": subscription("t"), "you": subscription("s")})
-    assert hand.membership.phase is Phase.ASSIGNING
+    assert hand.phase() is Phase.ASSIGNING
     assert hand.membership.waiting().what is Wait.METADATA
     hand.after(3_000)
     hand.beat()
     hand.metadata(t=1)
-    assert hand.membership.phase is Phase.ASSIGNING, "nothing is known about s yet"
+    assert hand.phase() is Phase.ASSIGNING, "nothing is known about s yet"
     hand.metadata(t=1, s=0)
     hand.sync("t-0")
-    assert hand.membership.phase is Phase.SETTLING
+    assert hand.phase() is Phase.SETTLING
 
 
 def test_the_leader_goes_along_with_another_rebalance() -> None:
@@ -122,7 +130,7 @@ def test_the_leader_goes_along_with_another_rebalance() -> None:
     hand.join(leader="me", members={"me": subscription("t")})
     hand.after(3_000)
     hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert hand.membership.phase is Phase.JOINING
+    assert hand.phase() is Phase.JOINING
     assert hand.join().reason == "the group began another rebalance"
 
 
@@ -153,73 +161,6 @@ def test_an_assignor_that_fails_is_told_and_the_group_is_left() -> None:
     assert "greedy" in str(error) and "oops" in str(error)
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert hand.take(LeaveGroupRequest)[1].members[0].member_id == "me"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-        ErrorCode.INVALID_SESSION_TIMEOUT,
-        ErrorCode.GROUP_MAX_SIZE_REACHED,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    ],
-)
-def test_refusals_are_told_and_the_next_poll_tries_again(code: ErrorCode) -> None:
-    hand = Hand(settings())
-    hand.poll()
-    hand.find()
-    hand.join(error=code)
-    assert isinstance(hand.event(Failed).error, for_code(code))
-    assert hand.membership.phase is Phase.FAILED
-    assert isinstance(hand.membership.error, for_code(code))
-    assert hand.membership.waiting().what is Wait.ERROR
-    hand.after(60_000)
-    assert "JoinGroup" not in hand.kinds()
-    hand.membership.error_raised(hand.now_ms)
-    hand.step()
-    assert "JoinGroup" not in hand.kinds(), "the user has to poll again"
-    hand.poll()
-    hand.join()
-    assert hand.membership.phase is Phase.SYNCING
-
-
-def test_fenced_is_for_ever() -> None:
-    hand = Hand(settings(group_instance_id="i"))
-    hand.poll()
-    hand.find()
-    hand.join(error=ErrorCode.FENCED_INSTANCE_ID)
-    error = hand.event(Failed).error
-    assert isinstance(error, FencedInstanceIdError) and "'i'" in str(error)
-    hand.membership.error_raised(hand.now_ms)
-    hand.poll()
-    hand.after(100_000)
-    assert not hand.sends
-    assert hand.membership.phase is Phase.FAILED
-
-
-def test_a_group_that_is_not_ours() -> None:
-    hand = Hand(settings())
-    hand.poll()
-    hand.find()
-    hand.join(protocol="range", protocol_type="connect")
-    assert isinstance(hand.event(Failed).error, InconsistentGroupProtocolError)
-
-
-def test_an_assignor_that_was_never_offered() -> None:
-    hand = Hand(settings())
-    hand.poll()
-    hand.find()
-    hand.join(protocol="other")
-    assert isinstance(hand.event(Failed).error, InconsistentGroupProtocolError)
-
-
-def test_the_coordinator_refuses_the_client() -> None:
-    hand = Hand(settings())
-    hand.poll()
-    hand.find(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    assert isinstance(hand.event(Failed).error, for_code(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
 
 def test_lookups_back_off() -> None:
@@ -258,7 +199,7 @@ def test_a_join_goes_to_the_new_coordinator(code: ErrorCode) -> None:
     hand.after(100)
     hand.find(node_id=8)
     hand.join()
-    assert hand.membership.phase is Phase.SYNCING
+    assert hand.phase() is Phase.SYNCING
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS])
@@ -342,7 +283,7 @@ def test_a_sync_with_nonsense_in_it() -> None:
     hand.find()
     hand.join()
     hand.answer(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b"?"))
-    assert hand.membership.phase is Phase.FAILED
+    assert hand.phase() is Phase.FAILED
 
 
 def test_an_assignment_that_was_not_asked_for() -> None:
@@ -353,7 +294,7 @@ def test_an_assignment_that_was_not_asked_for() -> None:
     for _ in range(3):
         hand.join()
         hand.sync("other-0")
-        assert hand.membership.phase is Phase.JOINING
+        assert hand.phase() is Phase.JOINING
     hand.join()
     hand.sync("other-0")
     assert "other" in str(hand.event(Failed).error)
@@ -384,7 +325,7 @@ def test_static_membership_needs_a_broker_that_knows_it() -> None:
     hand.poll()
     hand.find()
     send = hand.sends.pop()
-    with pytest.raises(UnsupportedVersionError, match="group_instance_id 'i' needs .* Kafka 2.3") as caught:
+    with pytest.raises(UnsupportedVersionError, match=r"group_instance_id 'i' needs .*Kafka 2.3") as caught:
         send.build(4)
     hand.membership.failed(send.token, caught.value, hand.now_ms)
     hand.step()
@@ -414,7 +355,7 @@ def test_an_empty_assignment() -> None:
     hand.answer(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b""))
     assert hand.event(Assigned).partitions == ()
     hand.callbacks_done()
-    assert hand.membership.phase is Phase.STABLE
+    assert hand.phase() is Phase.STABLE
 
 
 def test_on_assignment_that_fails() -> None:
@@ -426,7 +367,5 @@ def test_on_assignment_that_fails() -> None:
     hand.poll()
     hand.find()
     hand.join(protocol="greedy")
-    hand.answer(
-        SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=encode_assignment(Assignment()))
-    )
+    hand.answer(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=encode_assignment(Assignment())))
     assert "on_assignment" in str(hand.event(Failed).error)

@@ -227,9 +227,12 @@ class _Scan:
         )
 
     def _first_to_scan(self) -> int:
-        """The segment that holds the recovery point; at least the last, whose end is not known otherwise."""
+        """The segment that holds or ends at the recovery point; at least the last, whose end is not known.
+
+        One that ends there may have been closed after it was synced: its indexes are not on the disk then.
+        """
         ends = [segment.next_offset for segment in self._segments[:-1]]
-        return next((index for index, end in enumerate(ends) if end > self._recovery_point), len(ends))
+        return next((index for index, end in enumerate(ends) if end >= self._recovery_point), len(ends))
 
     def _sound_segments(self) -> list[Segment]:
         for index, segment in enumerate(self._segments[self._first :], self._first):
