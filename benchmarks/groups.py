@@ -152,12 +152,12 @@ with Consumer(bootstrap_servers={servers!r}, group_id="idle", auto_offset_reset=
 
 def settling() -> Section:
     """1,000 members and 10,000 partitions: client cores and coordinator in one process, virtual time."""
-    command = [sys.executable, "-m", "tests.sim", "--scale"]
+    command = [sys.executable, "-m", "tests.sim.scale"]
     began = time.perf_counter()
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     took = time.perf_counter() - began
     return Section(
         "Groups: 1,000 members, 10,000 partitions",
-        f"They settle in simulation (`python -m tests.sim --scale`) in {took:.1f} s of real time:\n\n"
+        f"They settle in simulation (`python -m tests.sim.scale`) in {took:.1f} s of real time:\n\n"
         f"```\n{ended.stdout.strip()}\n```",
     )

@@ -56,7 +56,7 @@ def new_topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[NewTopic
         return topic
 
     yield make
-    admin.delete_topics(made)
+    admin.delete_topics(made, missing_ok=True)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -142,6 +143,20 @@ def test_a_topic_that_is_deleted_is_given_up(
         assert member.call(lambda consumer: consumer.subscription()) == {stays}
         admin.create_topic(goes, partitions=1)  # and back again, under the same name
         until_owns(member, partitions_of(stays, 0) | partitions_of(goes, 0))
+
+
+def test_a_deletion_that_was_not_noticed_does_not_hold_up_a_rebalance(
+    bootstrap_servers: str, admin: Admin, new_topic: NewTopic, group: str
+) -> None:
+    """The commit before the rebalance fails for the topic that is gone, and is not repeated for ever."""
+    stays, goes = new_topic(1, "stays"), new_topic(1, "goes")
+    with Member(bootstrap_servers, group, [stays, goes], fetch_max_wait_ms=20_000) as member:
+        until_owns(member, partitions_of(stays, 0) | partitions_of(goes, 0))
+        for each in member.owned:
+            member.call(partial(Consumer.position, partition=each))
+        admin.delete_topics([goes])
+        member.call(lambda consumer: consumer.subscribe([stays], listener=member.recorder))
+        until_owns(member, partitions_of(stays, 0), 10)
 
 
 def test_a_pattern_needs_the_whole_name_and_leaves_internal_topics_out(

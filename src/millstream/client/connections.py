@@ -101,6 +101,12 @@ class Connections:
             self.learn(broker)
             self._adopt_bootstrap(broker)
 
+    def drop(self, node_id: int, channel: Channel, error: MillstreamError) -> None:
+        """Close a link: what is in flight there fails, and cannot arrive later. The next use makes another."""
+        link = self._links.pop((node_id, channel), None)
+        if link is not None:
+            link.close(error)
+
     def close(self, error: MillstreamError) -> None:
         for link in list(self):
             link.close(error)

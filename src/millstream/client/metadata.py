@@ -172,7 +172,10 @@ class Metadata:
         )
 
     def _ask(self) -> None:
-        self._asked, self._asks = self._asks, []
+        # Those who may have topics made go alone, or a deleted topic that others ask for would be made again.
+        creating = [ask for ask in self._asks if ask.create]
+        self._asked = creating or self._asks
+        self._asks = [ask for ask in self._asks if not ask.create] if creating else []
         topics: set[str] | None = set()
         for ask in self._asked:
             topics = None if topics is None or ask.topics is None else topics | ask.topics

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.consumer.columns import Columns
-from millstream.consumer.compiling import load_in_background
 from millstream.consumer.fields import Fields, Numbers
 from millstream.errors import ConfigError
 from millstream.serde import format_name
@@ -32,7 +31,6 @@ _TYPES: Final = {
 
 def column_type(deserializer: object, setting: str) -> Any:
     """The Arrow type of keys or values; raises ConfigError for a deserializer that has none."""
-    load_in_background()  # whoever wants columns has volume
     import pyarrow as pa
 
     name = format_name(deserializer)

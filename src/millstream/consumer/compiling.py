@@ -14,6 +14,11 @@ _lock = threading.Lock()
 _threads: list[threading.Thread] = []
 
 
+def load_on_volume() -> None:
+    """From now on, load the compiled loops as soon as they are worth it."""
+    decoder.load = load_in_background
+
+
 def load_in_background() -> None:
     """Begin to load the compiled loops, if nobody has yet."""
     if _threads:
@@ -37,6 +42,3 @@ def _load() -> None:
         decoder.kernels = load()
     except Exception:  # the plain decoder does the same
         log.warning("the compiled decoder cannot be loaded: reading will be slow", exc_info=True)
-
-
-decoder.load = load_in_background

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from millstream.client.blocking import Deadline
 from millstream.client.client import Client
 from millstream.config import ConsumerConfig
-from millstream.consumer import arrow
+from millstream.consumer import arrow, compiling
 from millstream.consumer.access import SingleThread
 from millstream.consumer.diagnosis import diagnose
 from millstream.consumer.driver import ConsumerDriver
@@ -76,6 +76,7 @@ class Consumer:
         self._after_poll = (0, 0)
         self._side = UserSide(self._driver, self._consumed)
         self._closed = False
+        compiling.load_on_volume()
         self._driver.start()
 
     # --- choosing what to read

@@ -29,7 +29,7 @@ from millstream.consumer.membership import GroupSettings, Membership
 from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetSettings, OffsetStore
 from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
 from millstream.consumer.subscription import Subscription
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, NetworkError
 
 log = logging.getLogger("millstream.consumer")
 
@@ -73,6 +73,7 @@ class ConsumerDriver:
         self.finished_commits: deque[tuple[Callable[..., None], CommitDone]] = deque()
         self._awaited: set[tuple[str, int]] = set()
         self._committed_for: dict[int, int] = {}
+        self._coordinator_id: int | None = None
         self._closed = False
 
     # --- the core, on the I/O thread
@@ -194,8 +195,10 @@ class ConsumerDriver:
                 self.track_topics()
             case membership.CoordinatorFound(node):
                 log.info("group %s: its coordinator is broker %d", name, node.node_id)
+                self._coordinator_id = node.node_id
             case membership.CoordinatorLost(reason):
                 log.info("group %s: lost its coordinator: %s", name, reason)
+                self._drop_coordinator(reason)
             case membership.Joining(reason):
                 log.info("group %s: joining (%s)", name, reason or "first time")
             case membership.Joined(generation_id, member_id, leads):
@@ -203,6 +206,14 @@ class ConsumerDriver:
                 log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)
             case membership.Left(reason):
                 log.info("group %s: left (%s)", name, reason)
+
+    def _drop_coordinator(self, reason: str) -> None:
+        """Break the connection, so that a commit on its way there cannot land after a newer one elsewhere."""
+        node_id, self._coordinator_id = self._coordinator_id, None
+        if node_id is not None:
+            error = NetworkError(f"the coordinator was lost: {reason}")
+            drop = partial(self.client.connections.drop, node_id, Channel.COORDINATOR, error)
+            self.client.io.reactor.call_threadsafe(drop)  # this may be the user's thread
 
     def _lose(self, event: membership.Lost) -> None:
         """Nothing more is handed out. As in Kafka, the assignment itself changes inside poll() only.

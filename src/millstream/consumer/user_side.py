@@ -139,6 +139,8 @@ class UserSide:
             with driver.lock:
                 if not isinstance(event, Assigned):
                     driver.fetcher.positions.revoke(event.partitions)
+                if isinstance(event, Lost):
+                    driver.fetcher.positions.revoke(event.dropped)
                 assert driver.membership is not None, "only a group rebalances"
                 driver.membership.callbacks_done(driver.now_ms())
             driver.client.wake()

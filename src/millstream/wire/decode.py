@@ -62,7 +62,7 @@ if byte > 127:
         FAULT
 NAME = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
 """
-_MACRO: Final = re.compile(r"^( *)(VARINT|VARLONG)\((\w+), (\w+)\)$", re.MULTILINE)
+_MACRO: Final = r"(?m)^( *)(VARINT|VARLONG)\((\w+), (\w+)\)$"
 # A varint has 5 bytes at most and 32 bits; a varlong 10 and 64, so its last byte holds no more than one bit.
 _LIMITS: Final = {
     "VARINT": ("28", "raw > np.uint64(0xFFFFFFFF)"),
@@ -309,13 +309,9 @@ _CONSTANTS: Final = {
 
 def expand(source: str) -> str:
     """Source text with its varints, integers and constants written out."""
-    source = _MACRO.sub(_expand_varint, source)
-    source = _INT32.sub(_expand_int32, source)
-    return _CONSTANT.sub(lambda found: str(_CONSTANTS[found[0]]), source)
-
-
-_INT32: Final = re.compile(r"INT32\(position \+ (\d+)\)")
-_CONSTANT: Final = re.compile(r"\b(" + "|".join(_CONSTANTS) + r")\b")
+    source = re.sub(_MACRO, _expand_varint, source)
+    source = re.sub(r"INT32\(position \+ (\d+)\)", _expand_int32, source)
+    return re.sub(rf"\b({'|'.join(_CONSTANTS)})\b", lambda found: str(_CONSTANTS[found[0]]), source)
 
 
 def _expand_varint(found: re.Match[str]) -> str:

@@ -234,6 +234,28 @@ def test_topics_are_made_only_for_those_who_want_to_write() -> None:
     assert not never.sent[0].allow_auto_topic_creation
 
 
+def test_a_deleted_topic_is_not_made_again_along_with_another() -> None:
+    bench = Bench()
+    bench.metadata.track(["gone"])
+    bench.answer()
+    bench.metadata.refresh(["gone"])
+    bench.reactor.advance(1000)
+    bench.metadata.refresh(["gone"])
+    bench.metadata.refresh(["new"], create=True)
+    bench.answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    bench.reactor.advance(1000)
+    bench.answer()
+    bench.reactor.advance(1000)
+    made = [
+        topic.name
+        for request in bench.sent[1:]
+        if request.allow_auto_topic_creation
+        for topic in request.topics or ()
+    ]
+    assert made == ["new"]
+    assert bench.asked[-1] == ["gone"], "the others have their turn afterwards"
+
+
 def test_topics_out_of_use_are_forgotten() -> None:
     bench = Bench(max_idle_ms=15_000)
     bench.metadata.track(["used", "idle"])

@@ -276,47 +276,46 @@ def test_old_news_about_a_former_generation_harm_nobody() -> None:
 
 def test_a_commit_from_before_a_loss_never_goes_out_after_it() -> None:
     """The new member would be let in, but somebody else may have committed in between."""
-    store = Store()
+    store = Store(retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
     store.commit(t0=5)
     store.fail_store(NetworkError())
-    store.after(3_000)
-    store.find()
-    store.fail_store(NetworkError())
+    store.refind()
     store.membership.commit_refused(ErrorCode.UNKNOWN_MEMBER_ID, store.membership.metadata, store.now_ms)
-    store.membership.callbacks_done(store.now_ms)
-    store.sends.clear()
-    store.step()
-    error = store.done().error
-    assert isinstance(error, CommitFailedError)
-
-
-def test_a_commit_from_before_partitions_were_given_up_is_stale() -> None:
-    store = Store(cooperative=True)
-    store.membership.coordinator_lost("gone", store.now_ms)
-    store.commit_async(t0=5)
-    store.membership.request_rejoin("for fun")
-    store.sends.clear()
-    state = store.membership._state
-    state.ownership.gave_up += 1
-    store.after(1)
+    store.run_callbacks()
+    store.after(100)
+    store.settle("t-0", generation=2)
+    assert store.phase() is Phase.STABLE
+    store.after(5_000)
+    assert not store.store_sends
     error = store.done().error
     assert isinstance(error, CommitFailedError) and "given up or lost since" in str(error)
 
 
 def test_a_commit_follows_its_member_into_the_next_generation() -> None:
-    """As long as nothing was given up: a cooperative member owned it all the time."""
-    store = Store(cooperative=True)
+    """As long as nothing was given up: a cooperative member has owned it all the time."""
+    store = Store(cooperative=True, retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
     store.commit(t0=5)
     store.fail_store(NetworkError())
     store.refind()
-    store.fail_store(NetworkError())
-    store.store.failed  # noqa: B018 - the commit now waits for its back-off
     store.membership.request_rejoin("for fun")
-    store.now_ms += 99
-    store.poll()
-    store.after(100)
-    store.find()
-    store.stored.clear()
+    store.settle("t-0", "t-1", "t-2", generation=2, protocol=store.protocol)
+    store.after(5_000)
+    assert store.committed().generation_id_or_member_epoch == 2
+    assert store.done().error is None
+
+
+def test_a_commit_does_not_follow_when_something_was_given_up() -> None:
+    store = Store(cooperative=True, retry_backoff_ms=5_000, retry_backoff_max_ms=5_000)
+    store.commit(t0=5)
+    store.fail_store(NetworkError())
+    store.refind()
+    store.membership.request_rejoin("for fun")
+    store.settle("t-1", generation=2, protocol=store.protocol)
+    store.join(3, protocol=store.protocol)
+    store.sync("t-1")
+    store.run_callbacks()
+    store.after(5_000)
+    assert isinstance(store.done().error, CommitFailedError)
 
 
 # ---- errors for good ----
@@ -361,57 +360,3 @@ def test_a_request_that_cannot_be_built() -> None:
     error = UnsupportedVersionError("too old")
     store.fail_store(error)
     assert store.done().error is error
-
-
-# ---- automatic commits ----
-
-
-def test_automatic_commits_come_at_their_interval() -> None:
-    store = Store(auto_commit_interval_ms=5_000)
-    store.store.partitions_assigned(store.now_ms)
-    store.store.auto_commit_if_due(lambda: offsets(t0=1), store.now_ms + 4_999)
-    store.step()
-    assert not store.store_sends
-    store.now_ms += 5_000
-    store.store.auto_commit_if_due(lambda: offsets(t0=2), store.now_ms)
-    store.step()
-    store.store.auto_commit_if_due(lambda: offsets(t0=3), store.now_ms + 5_000)
-    assert committed_in(store.committed()) == {TopicPartition("t", 0): 2}
-    done = store.done()
-    assert done.automatic and done.error is None
-    assert not store.store_sends, "one at a time"
-
-
-def test_an_automatic_commit_that_fails_for_now_comes_again_soon() -> None:
-    store = Store(retry_backoff_ms=70)
-    store.store.auto_commit_if_due(lambda: offsets(t0=2), store.now_ms)
-    store.step()
-    store.committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert store.store.auto_commit_at_ms == store.now_ms + 70
-
-
-def test_nothing_to_commit_automatically() -> None:
-    store = Store()
-    store.store.auto_commit_if_due(dict, store.now_ms)
-    store.step()
-    assert not store.store_sends
-    assert store.store.auto_commit_now(dict, store.now_ms + 1_000) is None
-
-
-def test_automatic_commits_can_be_switched_off() -> None:
-    store = Store(enable_auto_commit=False)
-    store.store.auto_commit_if_due(lambda: offsets(t0=2), store.now_ms)
-    assert store.store.auto_commit_now(lambda: offsets(t0=2), store.now_ms + 1_000) is None
-    store.step()
-    assert not store.store_sends
-
-
-def test_the_commit_before_partitions_are_revoked_is_repeated() -> None:
-    store = Store()
-    commit_id = store.store.auto_commit_now(lambda: offsets(t0=2), store.now_ms + 1_000)
-    store.step()
-    store.committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    store.after(100)
-    store.committed()
-    done = store.done()
-    assert (done.commit_id, done.automatic, done.error) == (commit_id, True, None)

@@ -226,7 +226,7 @@ class LogStore:
         if self.durable_offset >= self._recovered_end:
             self.durable_offset = self.end_offset
         for segment in self._segments:
-            if segment.next_offset > self.durable_offset:
+            if segment.next_offset >= self.durable_offset:  # recovery has written the indexes of these anew
                 self._unsynced.add(segment.file)
                 for position, header in segment.batches_from(self.durable_offset):
                     recovery.check_crc_in_file(segment.file, header, position)

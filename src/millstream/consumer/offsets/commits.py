@@ -49,6 +49,11 @@ _ASK_ANOTHER: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
 
+_NO_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_TRIES_WITHOUT_TOPIC: Final = 3
+"""How often an automatic commit is tried for a topic that is not there. Then it was deleted, most likely, and
+going on would hold up the rebalance that waits for the commit."""
+
 
 class Commit:
     """One commit from its making to its end."""
@@ -216,6 +221,8 @@ class Commits:
             self._end(commit, self._member_error(about_the_member, commit.standing.who, now_ms))
         elif final is not None:
             self._end(commit, _final_error(final, refused))
+        elif commit.automatic and commit.attempts >= _TRIES_WITHOUT_TOPIC and codes == [_NO_TOPIC]:
+            self._end(commit, _final_error(_NO_TOPIC, refused))
         else:
             for code in codes:
                 if code in _ASK_ANOTHER:

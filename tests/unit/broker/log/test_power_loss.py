@@ -31,6 +31,7 @@ class Simulation:
         self.root = root
         self.lives = 0
         self.crashes = 0
+        self.point = 0  # the recovery point on the disk, which may lag behind
         self.files = PowerLossFiles(root / "disk-0")
         self.appended: dict[int, bytes] = {}  # offset -> value, of all that may still be in the log
         self.durable = 0
@@ -40,7 +41,7 @@ class Simulation:
         self.highest_epoch = -1
         self.log = self.open(clean=True)
 
-    def open(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
+    def open(self, *, clean: bool) -> PartitionLog:
         self.crashes += not clean
         return PartitionLog.open(
             Path(self.files.root) / "t-0",
@@ -48,11 +49,14 @@ class Simulation:
             files=self.files,
             clean=clean,
             now_ms=NOW,
-            recovery_point=recovery_point,
+            recovery_point=self.point,
             epoch_floor=self.crashes,
         )
 
     # -- what happens
+
+    def checkpoint(self) -> None:
+        self.point = max(self.point, self.log.durable_offset)
 
     def append(self) -> None:
         producer = self.random.randrange(PRODUCERS)
@@ -107,14 +111,12 @@ class Simulation:
     def power_cut(self) -> None:
         self.lives += 1
         self.files = self.files.after_power_loss(self.random, self.root / f"disk-{self.lives}")
-        # The recovery point on the disk may lag behind.
-        point = self.random.choice([0, self.durable, self.random.randint(0, self.durable)])
-        self.log = self.open(clean=False, recovery_point=point)
+        self.log = self.open(clean=False)
         self.check()
 
     def kill(self) -> None:
         self.log.close(clean=False)
-        self.log = self.open(clean=False, recovery_point=self.random.choice([0, self.durable]))
+        self.log = self.open(clean=False)
         self.check()
 
     def clean_restart(self) -> None:
@@ -124,7 +126,8 @@ class Simulation:
         if self.random.random() < 0.5:  # the power goes right after the stop
             self.lives += 1
             self.files = self.files.after_power_loss(self.random, self.root / f"disk-{self.lives}")
-        self.log = self.open(clean=True, recovery_point=end)
+        self.point = end
+        self.log = self.open(clean=True)
         assert self.log.end_offset == end
         self.check(bumped=False)
 
@@ -172,6 +175,7 @@ class Simulation:
         steps: list[tuple[int, Callable[[], None]]] = [
             (12, self.append),
             (4, self.sync),
+            (2, self.checkpoint),
             (1, self.failed_sync),
             (1, self.delete_records),
             (1, self.maintain),
