@@ -203,7 +203,7 @@ READERS: dict[str, Reader] = {
 def measure(reader: Reader, servers: str, topic: str, records: int) -> dict[str, float]:
     """Records a second, CPU seconds for a million of them, and the process's largest size."""
     warm_until = time.perf_counter() + WARM_UP_S
-    for _ in _until(reader(servers, topic), lambda _: time.perf_counter() > warm_until):
+    for _ in _until(reader(servers, topic), lambda seen: seen >= records or time.perf_counter() > warm_until):
         pass
     if "millstream.consumer" in sys.modules:
         from millstream.consumer import compiling

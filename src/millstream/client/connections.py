@@ -102,7 +102,7 @@ class Connections:
             self._adopt_bootstrap(broker)
 
     def drop(self, node_id: int, channel: Channel, error: MillstreamError) -> None:
-        """Close a link: what is in flight there fails, and cannot arrive later. A new one is made when needed."""
+        """Close a link: what is in flight there fails now, and cannot arrive later."""
         link = self._links.pop((node_id, channel), None)
         if link is not None:
             link.close(error)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 from millstream.broker.log import checkpoints
 from millstream.broker.log.config import LogConfig
@@ -151,7 +152,9 @@ class LogDirectory:
             elif name.endswith(DELETE_SUFFIX):
                 trash.append(self._file(name))
             elif partition is not None and not self._is_known(partition):
-                trash.append(self._put_out(name, f"orphan-{name}"))
+                number = next(n for n in count() if f"orphan-{n}{DELETE_SUFFIX}" not in names)
+                trash.append(self._put_out(name, f"orphan-{number}"))
+                names.add(os.path.basename(trash[-1]))
         return trash
 
     def _is_known(self, partition: TopicPartition) -> bool:
@@ -159,7 +162,7 @@ class LogDirectory:
         return topic is not None and partition.partition < topic.partitions
 
     def _put_out(self, name: str, new_name: str) -> str:
-        target = self._file(new_name[: 255 - len(DELETE_SUFFIX)] + DELETE_SUFFIX)
+        target = self._file(new_name + DELETE_SUFFIX)
         self.files.rename(self._file(name), target)
         return target
 

@@ -25,7 +25,7 @@ from millstream.broker.log.segment import (
 from millstream.broker.log.segments import Segments
 from millstream.broker.log.snapshots import Snapshot, SnapshotFiles
 from millstream.broker.log.swap import SwapName, put_out, swap_in
-from millstream.errors import KafkaStorageError
+from millstream.errors import CorruptBatch, KafkaStorageError
 
 _NO_INDEX = IndexChecksums(0, 0)
 
@@ -172,7 +172,7 @@ class LogStore:
         """Put the files in order, now or before the next append."""
         try:
             repair()
-        except (OSError, KafkaStorageError):
+        except (OSError, CorruptBatch, KafkaStorageError):
             self._repair = repair
 
     def _run_repair(self) -> None:
@@ -181,7 +181,7 @@ class LogStore:
             return
         try:
             self._repair()
-        except OSError as error:
+        except (OSError, CorruptBatch) as error:
             raise KafkaStorageError(f"{self.directory}: {error}") from error
         self._repair = None
 
