@@ -18,7 +18,7 @@ from benchmarks.report import Section, ratio, table
 
 TOOLS = "org.apache.kafka.tools."
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
-RECORDS = {100: 3_000_000, 1024: 600_000}
+RECORDS = {100: 1_000_000, 1024: 200_000}
 
 
 def run() -> list[Section]:

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.consumer import Consumer, RebalanceListener, Record
+from millstream.errors import MisuseError, WakeupError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
@@ -238,6 +239,26 @@ def test_an_error_in_a_callback_is_raised_by_poll_and_the_group_goes_on(
             until(lambda: consumer.poll(0.1), "a record")
         assert len(consumer.assignment()) == 4
         assert until(lambda: consumer.poll(0.1), "a record")
+
+
+def test_a_callback_cannot_close_but_can_ask_for_the_end(
+    bootstrap_servers: str, admin: Admin, topic: str, group: str
+) -> None:
+    """The group waits for the callback, and close() would wait for the group."""
+
+    class Closes(RebalanceListener):
+        def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            consumer.wakeup()
+            consumer.close()
+
+    settings = {**QUICK, "bootstrap_servers": bootstrap_servers, "group_id": group}
+    with Consumer({**settings, "session_timeout_ms": 30_000}) as consumer:
+        consumer.subscribe([topic], listener=Closes())
+        with pytest.raises(MisuseError, match=r"wakeup\(\) there"):
+            until(lambda: consumer.poll(1), "a record")
+        with pytest.raises(WakeupError):
+            consumer.poll(SECONDS)
+    assert admin.describe_group(group).members == ()
 
 
 def test_an_error_in_on_revoked_does_not_keep_close_from_leaving(

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.consumer.fields import Fields, HeaderFields, Numbers, Same
 from millstream.consumer.kernels import kernels
+from millstream.errors import CorruptBatch
 from millstream.model import Header, TimestampType, TopicPartition
 from millstream.wire import decode
 from millstream.wire.batches import (
     BATCH_OVERHEAD,
+    CODEC_MASK,
     CRC_START,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
@@ -24,6 +26,7 @@ from millstream.wire.batches import (
     decompress_records,
     read_header,
 )
+from millstream.wire.codecs import decompress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +36,8 @@ _STRETCH_BYTES: Final = 1 << 20
 """So much is decoded in one go: enough to be fast, little to have done in vain."""
 _STRETCH_BATCHES: Final = 1024
 _COVERED: Final = BATCH_OVERHEAD - CRC_START
+_MIN_RECORD_BYTES: Final = 7
+"""No record is shorter: a count beyond that is a lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +185,8 @@ def decode_stretch(
 ) -> Stretch | None:
     """Decode batches from a position on, as far as they need no judgement; None if already the first does.
 
-    Need judgement: compressed, control and damaged batches, those that are cut or out of order, and, if they
-    are to be skipped, those of transactions.
+    Need judgement: control and damaged batches, those that are cut or out of order or compressed otherwise
+    than the first, and, if they are to be skipped, those of transactions.
     """
     import numpy as np
 
@@ -192,12 +197,44 @@ def decode_stretch(
     if not len(table):
         return None
     header = read_header(view, position)
-    batches, columns = _read(loops, data, table, int(table[:, decode.RECORDS].sum()), partition, header)
+    plain, plain_table = data, table
+    if header.attributes & CODEC_MASK:
+        plain, plain_table = _decompressed(view, table, header, max_payload_bytes)
+    rows = int(plain_table[:, decode.RECORDS].sum())
+    batches, columns = _read(loops, plain, plain_table, rows, partition, header)
     if not batches:
         return None
     last = table[batches - 1]
     next_offset = int(last[decode.BASE_OFFSET]) + int(last[decode.LAST_DELTA]) + 1
     return Stretch(columns, int(last[decode.PAYLOAD_END]), next_offset)
+
+
+def _decompressed(
+    view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The records of compressed batches in one piece, as far as they can be had, and their table."""
+    import numpy as np
+
+    pieces: list[bytes] = []
+    ends: list[int] = []
+    end = 0
+    fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.RECORDS))
+    for start, stop, records in zip(*fields, strict=True):
+        if end > _STRETCH_BYTES:
+            break
+        try:
+            piece = decompress(header.codec, view[start:stop], max_bytes)
+        except CorruptBatch:
+            break
+        if records * _MIN_RECORD_BYTES > len(piece):
+            break
+        pieces.append(piece)
+        end += len(piece)
+        ends.append(end)
+    moved = table[: len(pieces)].copy()
+    moved[:, decode.PAYLOAD_END] = ends
+    moved[:, decode.START] = [0, *ends[:-1]][: len(ends)]
+    return np.frombuffer(b"".join(pieces) or b"\0", np.uint8), moved
 
 
 def _unharmed(data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:

@@ -559,6 +559,11 @@ class Consumer:
         with self._alone:
             if self._closed or self._client.io.is_forked:
                 return
+            if self._side.in_callback:
+                raise MisuseError(
+                    "close() cannot be called in a rebalance callback, which the group waits for: call "
+                    "wakeup() there, and close() when poll() has raised WakeupError"
+                )
             deadline = Deadline(_seconds(timeout))
             try:
                 try:

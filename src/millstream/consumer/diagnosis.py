@@ -19,7 +19,7 @@ def diagnose(driver: ConsumerDriver) -> str:
     by_words: dict[str, list[TopicPartition]] = {}
     for partition, reason in sorted(driver.fetcher.reasons().items()):
         by_words.setdefault(_words(reason, now_ms), []).append(partition)
-    lines += [f"{_names(partitions)}: {words}." for words, partitions in by_words.items()]
+    lines += [f"{_names(partitions)}: {words.rstrip('.')}." for words, partitions in by_words.items()]
     return "\n".join(lines)
 
 
@@ -41,7 +41,7 @@ def _subscription(driver: ConsumerDriver) -> Iterable[str]:
     for topic in sorted(chosen.topics | {each.topic for each in driver.fetcher.positions.assignment()}):
         error = driver.client.cluster.errors.get(topic)
         if error is not None:
-            yield f"Topic {topic}: {error}."
+            yield f"Topic {topic}: {error.meaning.rstrip('.')}."
 
 
 def _group(driver: ConsumerDriver, now_ms: int) -> Iterable[str]:
@@ -50,7 +50,7 @@ def _group(driver: ConsumerDriver, now_ms: int) -> Iterable[str]:
         return
     group = f"Group {driver.config.group_id}"
     waiting = member.waiting()
-    yield f"{group}: {waiting.words(now_ms)}."
+    yield f"{group}: {waiting.words(now_ms).rstrip('.')}."
     if waiting.what is Wait.NOTHING and not driver.fetcher.positions.assignment():
         yield (
             f"{group}: this member has no partitions, as there are at least as many other members as "

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from millstream.model import Header
 from millstream.serde import deserializer
-from millstream.wire.decode import Kernels, read_headers
+from millstream.wire.decode import Kernels
+from millstream.wire.primitives import read_varint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,7 +143,23 @@ class HeaderFields(Sequence[tuple[Header, ...]]):
         return self._read(int(self.places[index]))
 
     def _read(self, place: int) -> tuple[Header, ...]:
-        return () if place < 0 else read_headers(self.data.data, place)
+        return () if place < 0 else _read_headers(self.data.data, place)
+
+
+def _read_headers(data: memoryview, position: int) -> tuple[Header, ...]:
+    """The headers at a place that the decoder has looked at."""
+    count, position = read_varint(data, position)
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _read_field(data, position)
+        value, position = _read_field(data, position)
+        headers.append(((name or b"").decode(errors="replace"), value))
+    return tuple(headers)
+
+
+def _read_field(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(data, position)
+    return (None, position) if size < 0 else (bytes(data[position : position + size]), position + size)
 
 
 class Same(Sequence[T]):

@@ -26,7 +26,7 @@ class UserSide:
         self._driver = driver
         self._consumed = consumed
         self._woken = False
-        self._in_callback = False
+        self.in_callback = False
         self._is_losing = False
         self.listener: RebalanceListener | None = None
 
@@ -97,10 +97,10 @@ class UserSide:
 
     def run_rebalance_callbacks(self, consumer: Any) -> None:
         """Do what rebalances ask of the user's thread. The first error of a callback is raised at the end."""
-        if self._in_callback:
+        if self.in_callback:
             return
         failure: Exception | None = None
-        self._in_callback = True
+        self.in_callback = True
         try:
             while self._driver.callbacks:
                 event = self._driver.callbacks.popleft()
@@ -110,7 +110,7 @@ class UserSide:
                     log.exception("a rebalance callback failed")
                     failure = failure or error
         finally:
-            self._in_callback = False
+            self.in_callback = False
         if failure is not None:
             raise failure
 

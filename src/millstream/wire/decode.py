@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import value as crc32c_value
 
-from millstream.model import Header
 from millstream.wire.batches import BATCH_OVERHEAD, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
-from millstream.wire.primitives import INT64_MAX, read_varint
+from millstream.wire.primitives import INT64_MAX
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,7 +145,7 @@ def read_records(
     return batches, row, with_headers
 """
 
-# Finds the batches that need nobody's judgement: whole, in order, plain, of one leader epoch and one kind of
+# Finds the batches that need nobody's judgement: whole, in order, of one codec, leader epoch and kind of
 # timestamp. Stops before the first that is different in any way, damaged ones included; and behind one from
 # which compaction has taken records, as the position then has to jump over what is missing at its end.
 _FIND_BATCHES: Final = """\
@@ -169,16 +168,18 @@ def find_batches(data, position, max_bytes, max_payload, skip_transactional, tab
         if data[position + 16] != 2 or length < OVERHEAD - 12 or length > end - position - 12:
             break
         payload = length - (OVERHEAD - 12)
-        if last_delta < 0 or records < 0 or records * 7 > payload or payload > max_payload:
+        if last_delta < 0 or records < 0:
+            break
+        if attributes & 7 == 0 and (records * 7 > payload or payload > max_payload):
             break
         if base_offset < next_offset or base_offset > MAX_OFFSET - last_delta - 1:
             break
-        if attributes & (7 | CONTROL) or (skip_transactional and attributes & TRANSACTIONAL):
+        if attributes & CONTROL or (skip_transactional and attributes & TRANSACTIONAL):
             break
-        if batches and (batch_epoch != epoch or (attributes & APPEND_TIME) != kind):
+        if batches and (batch_epoch != epoch or attributes & (APPEND_TIME | 7) != kind):
             break
         epoch = batch_epoch
-        kind = attributes & APPEND_TIME
+        kind = attributes & (APPEND_TIME | 7)
         base_timestamp = np.int64(0)
         max_timestamp = np.int64(0)
         for i in range(8):
@@ -190,7 +191,7 @@ def find_batches(data, position, max_bytes, max_payload, skip_transactional, tab
         table[batches, LAST_DELTA] = last_delta
         table[batches, BASE_TIMESTAMP] = base_timestamp
         table[batches, MAX_TIMESTAMP] = max_timestamp
-        table[batches, APPENDED] = kind
+        table[batches, APPENDED] = attributes & APPEND_TIME
         table[batches, RECORDS] = records
         table[batches, CRC] = INT32(position + 17) & 0xFFFFFFFF
         position += 12 + length
@@ -389,22 +390,3 @@ def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any])
         return numba.njit(signature, **options)(function)
     except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
         return numba.njit(signature, **{**options, "cache": False})(function)
-
-
-# -- headers, which are rare: left where they are, and read when somebody looks
-
-
-def read_headers(data: memoryview, position: int) -> tuple[Header, ...]:
-    """The headers at a place that ``read_records`` gave."""
-    count, position = read_varint(data, position)
-    headers: list[Header] = []
-    for _ in range(count):
-        name, position = _read_field(data, position)
-        value, position = _read_field(data, position)
-        headers.append(((name or b"").decode(errors="replace"), value))
-    return tuple(headers)
-
-
-def _read_field(data: memoryview, position: int) -> tuple[bytes | None, int]:
-    size, position = read_varint(data, position)
-    return (None, position) if size < 0 else (bytes(data[position : position + size]), position + size)

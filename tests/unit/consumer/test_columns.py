@@ -137,6 +137,22 @@ def test_batches_in_a_row_are_decoded_in_one_go(loops: Kernels) -> None:
     assert list(found.columns.values) == [str(i).encode() for i in found.columns.offsets]
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_so_are_compressed_ones(loops: Kernels, codec: Codec) -> None:
+    data = numbered(0, codec=codec) + numbered(3, codec=codec) + numbered(6, codec=codec)
+    found = stretch(loops, data)
+    assert found is not None
+    assert found.end == len(data) and found.next_offset == 9
+    assert list(found.columns.values) == [str(i).encode() for i in range(9)]
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7, Codec.LZ4, Codec.ZSTD, Codec.GZIP])
+def test_what_cannot_be_decompressed_needs_judgement(loops: Kernels, codec: int) -> None:
+    bad = bytearray(numbered(0))
+    bad[22] = codec
+    assert stretch(loops, bytes(bad), check_crcs=False) is None
+
+
 def _bad_crc(batch: bytes) -> bytes:
     return batch[:-1] + b"\xff"
 

@@ -16,7 +16,7 @@ from millstream.broker.log import checkpoints, recovery, retention
 from millstream.broker.log.compaction import CompactionPlan, CompactionResult, Source
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import Files, StrPath
-from millstream.broker.log.producers import ProducedBatch, check_sequence
+from millstream.broker.log.producers import ProducedBatch, follows, refuse
 from millstream.broker.log.recovery import CLEANER_FILE, START_OFFSET_FILE
 from millstream.broker.log.segment import LOG_SUFFIX, FilePool, Placed, Segment
 from millstream.broker.log.store import LogStore
@@ -148,12 +148,13 @@ class PartitionLog(LogStore):
             if producer_id < 0 or header.is_control:
                 continue
             epoch, base, last = header.producer_epoch, header.base_sequence, header.last_sequence
-            found = states.duplicate(producer_id, epoch, base, last)
-            if found is not None:
-                duplicates.append(found)
-                continue
             known = latest[producer_id] if producer_id in latest else states.last_of(producer_id)
-            check_sequence(producer_id, epoch, base, known)
+            if known is not None and not follows(epoch, base, known):
+                found = states.duplicate(producer_id, epoch, base, last)
+                if found is not None:
+                    duplicates.append(found)
+                    continue
+                refuse(producer_id, epoch, base, known)
             latest[producer_id] = (epoch, last)
         if not duplicates:
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from millstream.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
 from millstream.wire.batches import add_sequence
@@ -114,22 +114,23 @@ class ProducerStates:
         return states
 
 
-def check_sequence(producer_id: int, epoch: int, base_sequence: int, last: tuple[int, int] | None) -> None:
-    """Check that a batch may follow what is known: the producer's epoch and last sequence."""
-    if last is None:
-        return
+def follows(epoch: int, base_sequence: int, last: tuple[int, int]) -> bool:
+    """Whether a batch may follow what is known of its producer: an epoch and a last sequence."""
+    last_epoch, last_sequence = last
+    if epoch == last_epoch:
+        return base_sequence == add_sequence(last_sequence, 1)
+    return epoch > last_epoch and base_sequence == 0
+
+
+def refuse(producer_id: int, epoch: int, base_sequence: int, last: tuple[int, int]) -> NoReturn:
+    """Raise Kafka's error for a batch that neither follows nor repeats what is known of its producer."""
     last_epoch, last_sequence = last
     if epoch < last_epoch:
-        raise InvalidProducerEpochError(
-            f"producer {producer_id} has epoch {epoch}, {last_epoch} has been seen"
-        )
+        raise InvalidProducerEpochError(f"producer {producer_id} has epoch {epoch}, {last_epoch} was seen")
     if epoch > last_epoch:
-        if base_sequence != 0:
-            raise OutOfOrderSequenceNumberError(
-                f"producer {producer_id} begins epoch {epoch} with sequence {base_sequence} instead of 0"
-            )
-        return
-    if base_sequence != add_sequence(last_sequence, 1):
         raise OutOfOrderSequenceNumberError(
-            f"producer {producer_id} sent sequence {base_sequence} after {last_sequence}"
+            f"producer {producer_id} begins epoch {epoch} with sequence {base_sequence} instead of 0"
         )
+    raise OutOfOrderSequenceNumberError(
+        f"producer {producer_id} sent sequence {base_sequence} after {last_sequence}"
+    )

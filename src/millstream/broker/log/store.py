@@ -148,6 +148,11 @@ class LogStore:
 
     # -- durability
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether there is anything that a sync would have to do."""
+        return bool(self._unsynced)
+
     def take_unsynced(self) -> SyncTicket:
         """What must be synced so that all that is in the log now is durable."""
         return self._unsynced.take(self.end_offset, self._cuts)

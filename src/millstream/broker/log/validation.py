@@ -16,6 +16,8 @@ from millstream.wire.batches import (
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -25,6 +27,8 @@ from millstream.wire.batches import (
 )
 from millstream.wire.codecs import Codec, compress
 from millstream.wire.primitives import Buffer
+
+_ORDINARY_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
 
 
 def validate(
@@ -52,22 +56,29 @@ def validate(
 
 
 def _check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
-    if header.size > config.max_message_bytes:
+    if header.batch_length + LOG_OVERHEAD > config.max_message_bytes:
         limit = config.max_message_bytes
         raise MessageTooLargeError(f"a batch of {header.size} bytes, max.message.bytes is {limit}")
     if header.record_count != header.last_offset_delta + 1:
         last = header.last_offset_delta
         raise InvalidRecordError(f"{header.record_count} records with offsets from 0 to {last}")
+    if header.attributes & ~_ORDINARY_BITS:
+        _check_attributes(header, allow_transactional)
+    if header.producer_id >= 0 and not header.attributes & CONTROL_BIT:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
+    if header.attributes & CODEC_MASK:
+        _ = header.codec  # raises for an unknown one
+    if config.timestamp_type is TimestampType.CREATE_TIME:
+        _check_timestamps(header, config, now_ms)
+
+
+def _check_attributes(header: BatchHeader, allow_transactional: bool) -> None:
     if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) and not allow_transactional:
         kind = "control" if header.is_control else "transactional"
         raise InvalidRecordError(f"{kind} batches are not supported from producers")
     if header.attributes & DELETE_HORIZON_BIT:
         raise InvalidRecordError("a delete horizon is set, which only compaction may do")
-    if header.producer_id >= 0 > min(header.producer_epoch, header.base_sequence) and not header.is_control:
-        raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
-    _ = header.codec  # raises for an unknown one
-    if config.timestamp_type is TimestampType.CREATE_TIME:
-        _check_timestamps(header, config, now_ms)
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -75,7 +86,9 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
         raise InvalidTimestampError(
             "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
         )
-    latest, earliest = header.max_timestamp, min(header.base_timestamp, header.max_timestamp)
+    latest, earliest = header.max_timestamp, header.base_timestamp
+    if earliest > latest:
+        earliest = latest
     if latest != NO_TIMESTAMP and latest - now_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestampError(f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock")
     if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
