@@ -128,6 +128,15 @@ def damaged(change: Callable[[bytearray], None]) -> bytes:
     return bytes(data)
 
 
+def claiming(count: int) -> bytes:
+    """A batch of one record that claims so many, with a checksum that fits."""
+    data = bytearray(batch(b"one"))
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    struct.pack_into(">I", data, 17, crc32c(data[21:]))
+    return bytes(data)
+
+
 BATCHES = {
     "a wrong checksum": (damaged(lambda d: d.__setitem__(-1, d[-1] ^ 1)), ErrorCode.CORRUPT_MESSAGE),
     "a torn batch": (batch(b"one", b"two")[:-1], ErrorCode.CORRUPT_MESSAGE),
@@ -137,6 +146,7 @@ BATCHES = {
         ErrorCode.CORRUPT_MESSAGE,
     ),
     "an old format": (damaged(lambda d: d.__setitem__(16, 1)), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    "more records than bytes": (claiming(2**31 - 1), ErrorCode.INVALID_RECORD),
     "nothing": (b"", ErrorCode.INVALID_RECORD),
     "null": (None, ErrorCode.INVALID_RECORD),
     "more than max.message.bytes": (batch(bytes(1_100_000)), ErrorCode.MESSAGE_TOO_LARGE),

@@ -13,6 +13,7 @@ from millstream.errors import (
 )
 from millstream.model import TimestampType
 from millstream.wire.batches import (
+    BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -29,6 +30,12 @@ from millstream.wire.codecs import Codec, compress
 from millstream.wire.primitives import Buffer
 
 _ORDINARY_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
+
+
+_LEAST_RECORD_BYTES = 7
+"""A record without key, value and headers: its length, attributes, two deltas, two lengths and a count."""
+_MAX_PLAIN_BYTES = 1 << 30
+"""More than any batch that we would decompress: what a compressed one may claim to hold."""
 
 
 def validate(
@@ -62,11 +69,14 @@ def _check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tra
     if header.record_count != header.last_offset_delta + 1:
         last = header.last_offset_delta
         raise InvalidRecordError(f"{header.record_count} records with offsets from 0 to {last}")
+    plain_bytes = _MAX_PLAIN_BYTES if header.attributes & CODEC_MASK else header.size - BATCH_OVERHEAD
+    if header.record_count * _LEAST_RECORD_BYTES > plain_bytes:
+        raise InvalidRecordError(f"{header.record_count} records do not fit into {plain_bytes} bytes")
     if header.attributes & ~_ORDINARY_BITS:
         _check_attributes(header, allow_transactional)
-    if header.producer_id >= 0 and not header.attributes & CONTROL_BIT:
-        if header.producer_epoch < 0 or header.base_sequence < 0:
-            raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
+    is_idempotent = header.producer_id >= 0 and not header.attributes & CONTROL_BIT
+    if is_idempotent and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
     if header.attributes & CODEC_MASK:
         _ = header.codec  # raises for an unknown one
     if config.timestamp_type is TimestampType.CREATE_TIME:
@@ -87,8 +97,7 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
             "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
         )
     latest, earliest = header.max_timestamp, header.base_timestamp
-    if earliest > latest:
-        earliest = latest
+    earliest = min(earliest, latest)
     if latest != NO_TIMESTAMP and latest - now_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestampError(f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock")
     if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
