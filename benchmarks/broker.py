@@ -18,7 +18,7 @@ from benchmarks.report import Section, ratio, table
 
 TOOLS = "org.apache.kafka.tools."
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
-RECORDS = {100: 1_000_000, 1024: 200_000}
+RECORDS = {100: 500_000, 1024: 100_000}
 
 
 def run() -> list[Section]:
