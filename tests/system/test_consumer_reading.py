@@ -145,7 +145,7 @@ def test_a_poll_without_time_returns_at_once(bootstrap_servers: str, producer: P
         consumer.assign([TopicPartition(topic, 0)])
         began = time.monotonic()
         consumer.poll(0)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 2.0
         assert until(lambda: consumer.poll(0), "polls without time make progress as well")
 
 

@@ -227,7 +227,7 @@ class Consumer:
         with self._lock:
             self._polled(waiting=True)
             if self._driver.offsets is not None:
-                self._driver.offsets.auto_commit_if_due(self._side.storable, self._driver.now_ms())
+                self._driver.offsets.auto_commit_if_due(self._consumed, self._driver.now_ms())
 
     def _end_poll(self) -> None:
         """Wake the I/O thread, unless all it could learn is that there was another poll.
@@ -311,7 +311,7 @@ class Consumer:
         with self._alone:
             deadline = self._deadline(timeout)
             wanted = self._to_commit(offsets)
-            if not wanted and not self._must_fail(offsets):
+            if not wanted:
                 self._side.finish_commits(deadline)
                 self._side.run_commit_callbacks()
                 return
@@ -335,7 +335,7 @@ class Consumer:
             wanted = self._to_commit(offsets)
             self._side.run_commit_callbacks()
             with self._lock:
-                if wanted or self._must_fail(offsets):
+                if wanted:
                     number = self._store().commit_async(wanted, self._driver.now_ms())
                     self._driver.async_commits[number] = callback
                 elif callback is not None:
@@ -366,10 +366,6 @@ class Consumer:
             with self._lock:
                 return self._consumed()
         return {_partition(each): _offset(offset) for each, offset in offsets.items()}
-
-    def _must_fail(self, offsets: OffsetsToCommit | None) -> bool:
-        """Whether a commit of what was handed out is too late, so that nothing of it is here any more."""
-        return offsets is None and self._side.has_lost
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._iteration.correct(self._positions.consumed())

@@ -27,7 +27,6 @@ class UserSide:
         self._consumed = consumed
         self._woken = False
         self.in_callback = False
-        self._is_losing = False
         self.listener: RebalanceListener | None = None
 
     # --- waiting
@@ -114,14 +113,8 @@ class UserSide:
         if failure is not None:
             raise failure
 
-    @property
-    def has_lost(self) -> bool:
-        """Whether partitions were lost, and on_lost has not ended yet: until then, commits must fail."""
-        return self._is_losing or any(isinstance(event, Lost) for event in self._driver.callbacks)
-
     def _run(self, event: CallbackEvent, consumer: Any) -> None:
         driver, listener = self._driver, self.listener
-        self._is_losing = isinstance(event, Lost)
         try:
             if isinstance(event, Revoke):
                 self._commit_automatically()
@@ -135,7 +128,6 @@ class UserSide:
                 if listener is not None:
                     listener.on_assigned(consumer, list(event.added))
         finally:
-            self._is_losing = False
             with driver.lock:
                 if not isinstance(event, Assigned):
                     driver.fetcher.positions.revoke(event.partitions)
@@ -153,15 +145,6 @@ class UserSide:
             driver.offsets.partitions_assigned(driver.now_ms())
             driver.track_topics()
 
-    def storable(self) -> Offsets:
-        """What an automatic commit stores. Not what belongs to deleted topics: that would be tried in vain,
-        again and again, and hold up the rebalance that the deletion caused.
-        """
-        topics = self._driver.client.cluster.topics
-        return {
-            partition: offset for partition, offset in self._consumed().items() if partition.topic in topics
-        }
-
     def _commit_automatically(self) -> None:
         """Store what was handed out, before it is given up. A failure is not the user's: it is logged."""
         config = self._driver.config
@@ -176,7 +159,7 @@ class UserSide:
             return
         with driver.lock:
             end_ms = driver.now_ms() + deadline.remaining_ms
-            number = driver.offsets.auto_commit_now(self.storable, end_ms)
+            number = driver.offsets.auto_commit_now(self._consumed, end_ms)
             ticket = None if number is None else driver.expect("commit", number)
         if ticket is None:
             return

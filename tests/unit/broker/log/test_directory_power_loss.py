@@ -139,6 +139,6 @@ class Simulation:
             self.appended[partition] = kept
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_nothing_durable_is_lost(seed: int, tmp_path: Path) -> None:
     Simulation(seed, tmp_path).run()
