@@ -90,8 +90,8 @@ def throughput() -> Section:
         "Kafka's own ProducerPerformance and ConsumerPerformance, one partition, both brokers running, "
         f"in turns, medians of {ROUNDS} (range in brackets). With acks=1 both answer from the page cache. "
         "With acks=all ours waits for an fdatasync, which several requests share; Apache Kafka with one "
-        "replica does not, so there the disk is measured: an fdatasync of 80 KB, the five batches that this producer "
-        f"keeps in flight, took {sync_ms():.2f} ms (median) beside these runs.\n\n" + text,
+        "replica does not, so there the disk is measured: an fdatasync of 80 KB, the five batches that "
+        f"this producer keeps in flight, took {sync_ms():.2f} ms (median) beside these runs.\n\n" + text,
     )
 
 
