@@ -314,6 +314,7 @@ def test_unsubscribe_leaves_the_group_and_a_new_subscription_joins_it_again(
         with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
             consumer.subscribe([topic])
             poll_until(consumer, consumer.assignment, "it gets a partition")
+            until(lambda: len(other.owned) == 1, "the other keeps one")
             consumer.unsubscribe()
             assert consumer.assignment() == frozenset()
             assert consumer.subscription() == frozenset()

@@ -221,6 +221,16 @@ class _PowerFile(OpenFile):
         self._node.pending = []
 
 
+class NothingSurvives(Random):
+    """Chance at its worst: of what was not synced, nothing gets to the disk."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def randrange(self, *_: object) -> int:
+        return 0
+
+
 class PowerCut(BaseException):
     """The power is gone. Not an error that anybody handles."""
 
@@ -311,6 +321,10 @@ class PowerLossFiles(Files):
         self.change()
         if not self.skip_directory_syncs:
             self._directory(path).sync()
+
+    def durable_names(self, path: StrPath) -> set[str]:
+        """The names in a directory that would be there after a power cut, whatever happens."""
+        return set(self._directory(path).durable)
 
     def after_power_loss(self, random: Random, new_root: Path) -> PowerLossFiles:
         """What the disk holds after a power cut, in another directory."""

@@ -11,7 +11,7 @@ from millstream.broker.log.recovery import EPOCHS_FILE
 from millstream.broker.log.segment import LOG_SUFFIX
 from millstream.errors import KafkaStorageError
 from millstream.wire.batches import RecordData, encode_batch
-from tests.unit.broker.log.faults import CountingFiles
+from tests.unit.broker.log.faults import CountingFiles, NothingSurvives, PowerLossFiles
 from tests.unit.broker.log.support import NOW, fill, make_batch, numbers, open_log, read_all, sync
 
 COUNT = 9
@@ -254,3 +254,108 @@ def test_an_empty_log_has_the_callers_epoch(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", epoch_floor=4)
     assert log.leader_epoch == 4
     assert log.end_offset_for_epoch(4) == (4, 1)
+
+
+def test_what_ended_with_an_epoch_does_not_come_back(tmp_path: Path) -> None:
+    """A tail that was cut after a failed sync, but is there again after a crash."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 3)
+    sync(log)
+    fill(log, 2, start=90)
+    with_tail = last_file(tmp_path / "t-0").read_bytes()
+    log.sync_failed(log.take_unsynced(), OSError("failed"))
+    log.close(clean=False)
+    last_file(tmp_path / "t-0").write_bytes(with_tail)
+    assert numbers(open_log(tmp_path / "t-0", clean=False)) == [0, 1, 2]
+
+
+# -- what is trusted, and what is not
+
+
+def test_indexes_that_a_clean_stop_wrote_are_verified(tmp_path: Path) -> None:
+    """They were written without waiting for the disk: a part of them may be missing that looks whole."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=50)
+    for number in range(10):
+        log.append(_numbered(number), NOW)
+    log.close(clean=True)
+    for suffix, entry_bytes in ((".index", 8), (".timeindex", 12)):
+        (path,) = (tmp_path / "t-0").glob(f"*{suffix}")
+        path.write_bytes(path.read_bytes()[:-entry_bytes])
+    again = open_log(tmp_path / "t-0")
+    assert not again.recovery.scanned
+    assert again.offset_of_max_timestamp() == (9, NOW + 90)
+
+
+def test_indexes_of_a_segment_that_ends_at_the_recovery_point_are_built_anew(tmp_path: Path) -> None:
+    """It may have been closed after the sync that the recovery point tells of."""
+    log = open_log(tmp_path / "t-0", segment_bytes=1000, index_interval_bytes=50)
+    for number in range(10):
+        log.append(_numbered(number), NOW)
+    assert log.segment_count == 2
+    log.close(clean=False)
+    path = min((tmp_path / "t-0").glob("*.timeindex"))
+    path.write_bytes(path.read_bytes()[:-12])
+    end_of_first = int(last_file(tmp_path / "t-0").stem)
+    again = open_log(tmp_path / "t-0", clean=False, recovery_point=end_of_first)
+    expected = (end_of_first - 1, NOW + 10 * (end_of_first - 1))
+    assert again.offset_for_timestamp(expected[1]) == expected
+
+
+def test_a_snapshot_of_what_was_lost_is_dropped(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", segment_bytes=4 * len(_numbered(0)))
+    for number in range(5):
+        log.append(_numbered(number), NOW)  # the last of them in a new segment, with a snapshot of the first
+    assert log.segment_count == 2
+    log.close(clean=False)
+    last_file(tmp_path / "t-0").unlink()
+    first = last_file(tmp_path / "t-0")
+    first.write_bytes(first.read_bytes()[: len(_numbered(0))])
+    log = open_log(tmp_path / "t-0", clean=False)
+    assert log.end_offset == 1
+    fill(log, 3)
+    log.close(clean=False)
+    again = open_log(tmp_path / "t-0", clean=False)
+    assert not again.append(_numbered(1), NOW).duplicate, "it was lost"
+
+
+# -- cuts are durable before anything else is written
+
+
+def test_a_torn_tail_is_cut_for_good(tmp_path: Path) -> None:
+    files = PowerLossFiles(tmp_path / "disk")
+    log = open_log(Path(files.root) / "t-0", files=files)
+    fill(log, 2)
+    sync(log)
+    log.close(clean=False)
+    with last_file(Path(files.root) / "t-0").open("ab") as file:
+        file.write(b"torn")
+    files = PowerLossFiles(tmp_path / "disk")
+    open_log(Path(files.root) / "t-0", files=files, clean=False)
+    after = files.after_power_loss(NothingSurvives(), tmp_path / "after")
+    assert last_file(Path(after.root) / "t-0").stat().st_size == 2 * len(make_batch([bytes(106)]))
+
+
+def test_retention_leaves_a_durable_segment(tmp_path: Path) -> None:
+    files = PowerLossFiles(tmp_path / "disk")
+    log = open_log(Path(files.root) / "t-0", files=files, retention_ms=1000)
+    fill(log, 5)
+    sync(log)
+    assert log.maintain(NOW + 5000).deleted_segments == 1
+    assert f"{5:020d}.log" in files.durable_names(Path(files.root) / "t-0"), "or offsets would be given twice"
+
+
+def test_what_was_recovered_outlives_a_failed_sync(tmp_path: Path) -> None:
+    files = PowerLossFiles(tmp_path / "disk")
+    directory = Path(files.root) / "t-0"
+    log = open_log(directory, files=files, segment_bytes=400)
+    fill(log, 6)
+    log.close(clean=False)
+    log = open_log(directory, files=files, clean=False, segment_bytes=400)
+    fill(log, 1, start=99)
+    log.sync_failed(log.take_unsynced(), OSError("failed"))
+    assert numbers(log) == list(range(6)), "it may have been durable: only what is new is cut"
+    assert log.durable_offset == 0
+    sync(log)
+    assert log.durable_offset == 6
+    after = files.after_power_loss(NothingSurvives(), tmp_path / "after")
+    assert numbers(open_log(Path(after.root) / "t-0", files=after, clean=False)) == list(range(6))
