@@ -213,7 +213,7 @@ class _Cleaner:
             if kept is not None:
                 segment.append(kept, [placed(read_header(kept))], plan.index_interval_bytes)
         segment.file.fdatasync()
-        for file in segment.save_index()[0]:
+        for file in segment.save_index():
             file.fdatasync()
         return Cleaned(self._swap, segment.size, self._group)
 

@@ -126,8 +126,10 @@ class Files:
     def write(self, path: StrPath, data: Buffer) -> OpenFile:
         """Create or replace a file, not yet durably; returns it open."""
         file = self.open(path, create=True)
-        file.truncate(0)
-        write_all(file, data, 0)
+        if file.size():
+            file.truncate(0)
+        if len(data):
+            write_all(file, data, 0)
         return file
 
     def write_atomically(self, path: StrPath, data: Buffer) -> None:

@@ -14,9 +14,17 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from typing import NamedTuple
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY = struct.Struct(">qI")
+
+
+class IndexBytes(NamedTuple):
+    """Both indexes of a segment in Kafka's format."""
+
+    offsets: bytes = b""
+    times: bytes = b""
 
 
 class SegmentIndex:
@@ -58,19 +66,19 @@ class SegmentIndex:
         found = bisect_left(self.times, timestamp) - 1
         return self.time_offsets[found] if found >= 0 else 0
 
-    def offsets_to_bytes(self) -> bytes:
+    def to_bytes(self) -> IndexBytes:
+        """Both indexes as they are stored."""
         entries = array("I", bytes(OFFSET_ENTRY_BYTES * len(self.offsets)))
         entries[0::2] = self.offsets
         entries[1::2] = self.positions
-        return _big_endian(entries).tobytes()
-
-    def times_to_bytes(self) -> bytes:
-        return b"".join(map(TIME_ENTRY.pack, self.times, self.time_offsets))
+        times = b"".join(map(TIME_ENTRY.pack, self.times, self.time_offsets))
+        return IndexBytes(_big_endian(entries).tobytes(), times)
 
     @classmethod
-    def from_bytes(cls, offsets: bytes, times: bytes, segment_bytes: int) -> SegmentIndex | None:
-        """Read both files; None when they cannot be right for a segment of this size."""
+    def from_bytes(cls, stored: IndexBytes, segment_bytes: int) -> SegmentIndex | None:
+        """Read both; None when they cannot be right for a segment of this size."""
         index = cls()
+        offsets, times = stored
         if len(offsets) % OFFSET_ENTRY_BYTES or len(times) % TIME_ENTRY.size:
             return None
         entries = array("I", offsets)

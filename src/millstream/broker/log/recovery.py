@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from google_crc32c import extend
+from functools import partial
 
 from millstream.broker.log import checkpoints
 from millstream.broker.log.epochs import LeaderEpochs
@@ -32,6 +31,7 @@ from millstream.broker.log.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
 from millstream.broker.log.swap import DELETED_SUFFIX, finish_interrupted_swap
 from millstream.errors import CorruptBatch
 from millstream.wire.batches import CRC_START, NO_PRODUCER_ID, BatchHeader
+from millstream.wire.crc32c import extend_crc32c
 from millstream.wire.primitives import INT32_MAX, INT64_MAX
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
@@ -177,7 +177,7 @@ def _trust(segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpoc
     if snapshot is None or (snapshot.segment_base, snapshot.segment_size) != (last.base_offset, last.size):
         return None
     end_offset = last.next_offset = snapshot.end_offset
-    last.expect_index(snapshot.checksums)
+    last.load_index_from(partial(snapshots.read_index, end_offset))
     last.first_append_ms = snapshot.segment_began_ms or None
     return LoadedLog(
         segments, 0, end_offset, end_offset, epochs, snapshot.producers, snapshots, RecoveryReport()
@@ -285,7 +285,7 @@ class _Scan:
 
     def _save(self, segment: Segment, last: Segment) -> list[str]:
         """The files of a segment that may not be on the disk; a closed one gets its indexes anew."""
-        written = [] if segment is last else [file.path for file in segment.save_index()[0]]
+        written = [] if segment is last else [file.path for file in segment.save_index()]
         return [segment.path(LOG_SUFFIX), *written]
 
 
@@ -336,6 +336,6 @@ def check_crc_in_file(file: OpenFile, header: BatchHeader, position: int) -> Non
     """Verify a batch's checksum piece by piece, so that a damaged length takes no memory."""
     crc = 0
     for chunk in read_in_chunks(file, position + CRC_START, position + header.size, _SCAN_CHUNK):
-        crc = extend(crc, chunk)
+        crc = extend_crc32c(crc, chunk)
     if crc != header.crc:
         raise CorruptBatch(f"{file.path}: the checksum of the batch at byte {position} is wrong")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from millstream.broker.log.files import Files, OpenFile, write_all
-from millstream.broker.log.index import TIME_ENTRY, SegmentIndex
+from millstream.broker.log.index import TIME_ENTRY, IndexBytes, SegmentIndex
 from millstream.errors import CorruptBatch, KafkaStorageError
 from millstream.wire.batches import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
-from millstream.wire.crc32c import crc32c
 from millstream.wire.primitives import Buffer
 
 LOG_SUFFIX = ".log"
@@ -46,13 +45,6 @@ def placed(header: BatchHeader) -> Placed:
     return Placed(
         header.size, header.last_offset, header.max_timestamp if header.record_count else NO_TIMESTAMP
     )
-
-
-class IndexChecksums(NamedTuple):
-    """Of index files that were written without waiting for the disk: what they must be."""
-
-    offsets: int
-    times: int
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -113,9 +105,9 @@ class Segment:
     """Batches from ``base_offset`` to ``next_offset``, in ``size`` bytes."""
 
     __slots__ = (
-        "_checksums",
         "_file",
         "_index",
+        "_index_source",
         "_indexed_to",
         "_latest",
         "_pool",
@@ -140,8 +132,8 @@ class Segment:
         self._file: OpenFile | None = None
         self._index: SegmentIndex | None = None
         self._indexed_to = 0
-        self._unsaved = False  # whether the index in memory knows more than its files
-        self._checksums: IndexChecksums | None = None
+        self._unsaved = False  # whether the index in memory knows more than what is stored
+        self._index_source: Callable[[], IndexBytes | None] | None = None
         self._latest: tuple[int, int] | None = None  # the largest timestamp, and the offset that has it
 
     @classmethod
@@ -236,11 +228,11 @@ class Segment:
         self._indexed_to = 0
         self._latest = None
         self._unsaved = True
-        self._checksums = None
+        self._index_source = None
 
-    def expect_index(self, checksums: IndexChecksums) -> None:
-        """The index files were written without waiting for the disk: trust them only if they match."""
-        self._checksums = checksums
+    def load_index_from(self, source: Callable[[], IndexBytes | None]) -> None:
+        """Take the indexes from elsewhere than their files, when they are needed."""
+        self._index_source = source
 
     def load_index(self) -> SegmentIndex:
         """Load the indexes from their files, or build them from the log where those are not sound."""
@@ -256,14 +248,15 @@ class Segment:
         return index
 
     def _read_index(self) -> SegmentIndex | None:
+        stored = self._read_index_files() if self._index_source is None else self._index_source()
+        return None if stored is None else SegmentIndex.from_bytes(stored, self.size)
+
+    def _read_index_files(self) -> IndexBytes | None:
         files = self._pool.files
         try:
-            offsets, times = files.read(self.path(INDEX_SUFFIX)), files.read(self.path(TIME_INDEX_SUFFIX))
+            return IndexBytes(files.read(self.path(INDEX_SUFFIX)), files.read(self.path(TIME_INDEX_SUFFIX)))
         except OSError:
             return None
-        if self._checksums is not None and self._checksums != (crc32c(offsets), crc32c(times)):
-            return None
-        return SegmentIndex.from_bytes(offsets, times, self.size)
 
     def _latest_of(self, index: SegmentIndex) -> tuple[int, int] | None:
         return (index.times[-1], self.base_offset + index.time_offsets[-1]) if index.times else None
@@ -283,22 +276,27 @@ class Segment:
         assert self._index is not None
         return self._index
 
-    def save_index(self) -> tuple[list[OpenFile], IndexChecksums]:
-        """Write the index files, not yet durably; returns them and what they must be."""
+    def index_bytes(self) -> IndexBytes:
+        """Both indexes as they are stored, with the largest timestamp at their end."""
         index = self.index
         if self._latest is not None:
             index.add_time(self._latest[0], self._latest[1] - self.base_offset)
-        offsets, times = index.offsets_to_bytes(), index.times_to_bytes()
+        return index.to_bytes()
+
+    def save_index(self) -> list[OpenFile]:
+        """Write the index files, not yet durably; returns them."""
+        offsets, times = self.index_bytes()
+        files = self._pool.files
         written = [
-            self._pool.files.write(self.path(INDEX_SUFFIX), offsets),
-            self._pool.files.write(self.path(TIME_INDEX_SUFFIX), times),
+            files.write(self.path(INDEX_SUFFIX), offsets),
+            files.write(self.path(TIME_INDEX_SUFFIX), times),
         ]
         self._unsaved = False
-        self._checksums = IndexChecksums(crc32c(offsets), crc32c(times))
-        return written, self._checksums
+        self._index_source = None
+        return written
 
     def _save_index_durably(self) -> None:
-        for file in self.save_index()[0]:
+        for file in self.save_index():
             file.fdatasync()
         self._pool.files.sync_directory(self.directory)
 
@@ -319,7 +317,7 @@ class Segment:
 
     def _read_latest(self) -> tuple[int, int] | None:
         """Read it from the end of the time index, where that can be trusted, without loading the rest."""
-        if self._index is None and self._checksums is None:
+        if self._index is None and self._index_source is None:
             try:
                 file = self._pool.files.open(self.path(TIME_INDEX_SUFFIX))
                 last = file.pread(TIME_ENTRY.size, max(0, file.size() - TIME_ENTRY.size))

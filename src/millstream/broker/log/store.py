@@ -19,15 +19,12 @@ from millstream.broker.log.segment import (
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
     FilePool,
-    IndexChecksums,
     Segment,
 )
 from millstream.broker.log.segments import Segments
 from millstream.broker.log.snapshots import Snapshot, SnapshotFiles
 from millstream.broker.log.swap import SwapName, put_out, swap_in
 from millstream.errors import CorruptBatch, KafkaStorageError
-
-_NO_INDEX = IndexChecksums(0, 0)
 
 
 class LogStore:
@@ -104,9 +101,9 @@ class LogStore:
 
     def _roll(self) -> None:
         """Close the last segment and begin another. On an OSError the last one stays in use."""
-        for file in self._segments.last.save_index()[0]:
+        for file in self._segments.last.save_index():
             self._unsynced.add(file)
-        snapshot = Snapshot(self.end_offset, self.end_offset, 0, 0, _NO_INDEX, self._producers)
+        snapshot = Snapshot(self.end_offset, self.end_offset, 0, 0, self._producers)
         self._unsynced.add(self._snapshots.write(snapshot))
         self._begin_segment()
 
@@ -237,7 +234,7 @@ class LogStore:
                     recovery.check_crc_in_file(segment.file, header, position)
                     write_all(segment.file, segment.file.pread(header.size, position), position)
                 if segment is not self._segments.last:
-                    for file in segment.save_index()[0]:
+                    for file in segment.save_index():
                         self._unsynced.add(file)
 
     def _drop_from(self, index: int) -> None:
@@ -277,8 +274,9 @@ class LogStore:
     def _save_epochs(self) -> None:
         """Write the epochs, to become durable with what is appended in them."""
         path = os.path.join(self.directory, EPOCHS_FILE)
-        self._unsynced.add(self._files.write(path + TEMPORARY_SUFFIX, self._epochs.to_bytes()))
+        self._files.write(path + TEMPORARY_SUFFIX, self._epochs.to_bytes())
         self._files.rename(path + TEMPORARY_SUFFIX, path)
+        self._unsynced.add_path(path)
         self._unsynced.add_directory(self.directory)
         self._epochs_saved = True
 
@@ -312,7 +310,6 @@ class LogStore:
         self.synced(ticket)
         if self._changed:
             last = self._segments.last
-            _, checksums = last.save_index()
             state = (self.end_offset, last.base_offset, last.size, last.first_append_ms or 0)
-            self._snapshots.write(Snapshot(*state, checksums, self._producers))
+            self._snapshots.write(Snapshot(*state, self._producers), last.index_bytes())
             self._changed = False

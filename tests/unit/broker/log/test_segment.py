@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.index import SegmentIndex
+from millstream.broker.log.index import IndexBytes, SegmentIndex
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.segment import FilePool, walk
 from millstream.errors import CorruptBatch, KafkaStorageError
@@ -37,7 +37,7 @@ def test_an_index_never_points_behind_what_is_sought(batches: list[tuple[int, in
         assert index.boundary_before(at) <= at
         older = index.offset_before_time(timestamp)
         assert all(time < timestamp for end, _, time in known if end < older)
-    stored = SegmentIndex.from_bytes(index.offsets_to_bytes(), index.times_to_bytes(), max(1, position))
+    stored = SegmentIndex.from_bytes(index.to_bytes(), max(1, position))
     assert stored is not None
     assert stored.offsets == index.offsets and stored.positions == index.positions
     assert stored.times == index.times and stored.time_offsets == index.time_offsets
@@ -54,7 +54,7 @@ def test_an_index_never_points_behind_what_is_sought(batches: list[tuple[int, in
     ],
 )
 def test_index_files_that_cannot_be_right(offsets: bytes, times: bytes) -> None:
-    assert SegmentIndex.from_bytes(offsets, times, 1000) is None
+    assert SegmentIndex.from_bytes(IndexBytes(offsets, times), 1000) is None
 
 
 def test_walking_over_large_and_small_batches(tmp_path: Path) -> None:
