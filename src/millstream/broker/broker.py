@@ -139,7 +139,8 @@ class Broker:
             self.reactor.call_at(now_ms + 5, lambda: self._finish_stop(deadline_ms))
             return
         self._server.close()
-        self.reactor.stop()
+        # Several logs at a time, on the flusher's threads: closing them would sync one after the other.
+        self.flusher.when_durable(self.directory.unsynced_logs(), lambda _: self.reactor.stop())
 
     def _make_server(self) -> Server:
         return Server(

@@ -92,8 +92,12 @@ class Maintenance:
     # --- the rounds
 
     def _checkpoint(self) -> None:
-        assert self._directory is not None, "started"
-        self._jobs.put(self._directory.checkpoint())
+        """Make durable what nobody waited for (acks=1), then note up to where every log is."""
+        directory = self._directory
+        assert directory is not None, "started"
+        self._flusher.when_durable(
+            directory.unsynced_logs(), lambda _: self._jobs.put(directory.checkpoint())
+        )
 
     def _apply_retention(self) -> None:
         assert self._directory is not None, "started"
