@@ -27,6 +27,7 @@ from millstream.wire.frames import (
     UnknownRequestError,
     decode_request,
     encode_response,
+    peek_api_key,
 )
 from millstream.wire.schema import Request, Response
 
@@ -80,10 +81,6 @@ class RequestContext:
     def local_address(self) -> tuple[str, int]:
         """The address that the peer reached us by, and so can reach us by again."""
         return self._peer.local_address
-
-    @property
-    def is_connected(self) -> bool:
-        return self._peer.connection.is_open
 
     def reply(self, response: Response) -> None:
         """Answer the request. The answer leaves once those to earlier requests have left."""
@@ -206,7 +203,7 @@ class Peer:
 
 
 def _check_size(frame: memoryview) -> None:
-    if len(frame) > _SMALL_REQUEST_BYTES and int.from_bytes(frame[:2], "big") != apis.PRODUCE.key:
+    if len(frame) > _SMALL_REQUEST_BYTES and peek_api_key(frame) != apis.PRODUCE.key:
         raise CorruptMessage(f"a request of {len(frame)} bytes that is not Produce")
 
 

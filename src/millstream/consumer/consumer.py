@@ -123,7 +123,7 @@ class Consumer:
                 self._driver.subscription.clear()
                 if by_group and self._driver.membership is not None:
                     self._driver.membership.unsubscribe(self._driver.now_ms())
-                    self._driver._handle_events(self._driver.now_ms())
+                    self._driver.handle_events(self._driver.now_ms())
             self._side.run_rebalance_callbacks(self)
             with self._lock:
                 self._positions.assign(())
@@ -582,7 +582,7 @@ class Consumer:
         with self._lock:
             now_ms = self._driver.now_ms()
             member.close(now_ms, now_ms + deadline.remaining_ms)
-            self._driver._handle_events(now_ms)
+            self._driver.handle_events(now_ms)
         self._client.wake()
         # Callbacks may come one after the other: those of a rebalance under way, then on_revoked.
         failure: Exception | None = None

@@ -74,7 +74,6 @@ class ConsumerDriver:
         self._awaited: set[tuple[str, int]] = set()
         self._committed_for: dict[int, int] = {}
         self._coordinator_id: int | None = None
-        self._closed = False
 
     # --- the core, on the I/O thread
 
@@ -83,7 +82,7 @@ class ConsumerDriver:
         with self.lock:
             for _ in range(_ROUNDS):
                 sent = self._send_due(now_ms)
-                if not self._handle_events(now_ms) and not sent:
+                if not self.handle_events(now_ms) and not sent:
                     break
             self.lock.notify_all()
 
@@ -148,7 +147,7 @@ class ConsumerDriver:
 
     # --- events
 
-    def _handle_events(self, now_ms: int) -> bool:
+    def handle_events(self, now_ms: int) -> bool:
         """Deal with what the cores tell; returns whether there was anything."""
         fetched = self.fetcher.take_events()
         for event in fetched:
@@ -295,7 +294,6 @@ class ConsumerDriver:
 
     def end(self) -> list[Send]:
         """The last requests of the fetcher, which end its sessions."""
-        self._closed = True
         return self.fetcher.close()
 
     def send_last(self, sends: Iterable[Send]) -> None:

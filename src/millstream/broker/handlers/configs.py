@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -117,18 +117,7 @@ def _topic_entry(
     broker: Broker, topic: Topic, definition: ConfigDefinition, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     """One setting with its value and, where asked for, the values that it stands before."""
-    layers = [
-        (definition.name, topic.configs.get(definition.name), ConfigSource.TOPIC),
-        (
-            definition.broker_name,
-            broker.settings.topic_properties.get(definition.name),
-            ConfigSource.STATIC_BROKER,
-        ),
-        (definition.broker_name or definition.name, definition.default, ConfigSource.DEFAULT),
-    ]
-    present = [
-        (name or definition.name, value, source) for name, value, source in layers if value is not None
-    ]
+    present = _layers(broker, topic.configs, definition)
     _, value, source = present[0]
     return DescribeConfigsResourceResult(
         name=definition.name,
@@ -148,17 +137,21 @@ def _topic_entry(
 
 def topic_config_values(broker: Broker, own: dict[str, str]) -> list[tuple[str, str, int]]:
     """Every setting of a topic that has these of its own: name, value, and where the value comes from."""
-    given = broker.settings.topic_properties
-    values = []
-    for definition in CONFIG_DEFINITIONS:
-        name = definition.name
-        if name in own:
-            values.append((name, own[name], int(ConfigSource.TOPIC)))
-        elif name in given:
-            values.append((name, given[name], int(ConfigSource.STATIC_BROKER)))
-        else:
-            values.append((name, definition.default, int(ConfigSource.DEFAULT)))
-    return values
+    firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in CONFIG_DEFINITIONS)
+    return [(name, value, int(source)) for name, value, source in firsts]
+
+
+def _layers(
+    broker: Broker, own: Mapping[str, str], definition: ConfigDefinition
+) -> list[tuple[str, str, ConfigSource]]:
+    """Where a topic's setting may come from, the first that counts first: name there, value and source."""
+    given = broker.settings.topic_properties.get(definition.name)
+    layers = [
+        (definition.name, own.get(definition.name), ConfigSource.TOPIC),
+        (definition.broker_name or definition.name, given, ConfigSource.STATIC_BROKER),
+        (definition.broker_name or definition.name, definition.default, ConfigSource.DEFAULT),
+    ]
+    return [(name, value, source) for name, value, source in layers if value is not None]
 
 
 def _broker_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
