@@ -1,0 +1,74 @@
+"""The columns of the source: names, order and types of Spark's own kafka source."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+from millstream.errors import MisuseError
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS: Final = "headers"
+
+_DDL: Final = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+
+
+def names(*, headers: bool) -> tuple[str, ...]:
+    """All columns that there are."""
+    return (*COLUMNS, HEADERS) if headers else COLUMNS
+
+
+def ddl(*, headers: bool) -> str:
+    """The columns as Spark's DDL."""
+    return ", ".join(f"{name} {_DDL[name]}" for name in names(headers=headers))
+
+
+@cache
+def arrow_types() -> dict[str, Any]:
+    """The Arrow type of each column, exactly as Spark expects it."""
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestampType": pa.int32(),
+        HEADERS: pa.list_(pa.field("element", header)),
+    }
+
+
+def arrow_schema(chosen: Sequence[str]) -> Any:
+    """The Arrow schema of these columns."""
+    import pyarrow as pa
+
+    types = arrow_types()
+    return pa.schema([(name, types[name]) for name in chosen])
+
+
+def choose(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
+    """The columns to build: all, or those asked for, in their order; raises MisuseError for an unknown one."""
+    known = names(headers=headers)
+    if columns is None:
+        return known
+    for name in columns:
+        if name == HEADERS and not headers:
+            raise MisuseError("the column headers is there only with includeHeaders=true")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise MisuseError(f"there is no column {name}: did you mean {near}?")
+    return tuple(columns)

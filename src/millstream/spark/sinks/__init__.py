@@ -1,0 +1,1 @@
+"""Where loads put rows: one protocol, and the sinks that keep it."""

@@ -1,0 +1,231 @@
+"""What a load asks of a sink, and what it promises in return.
+
+A sink holds two tables, the rows and the rejected rows, and remembers for each partition of each group how
+far each table has come. The whole guarantee of a load stands on five rules:
+
+1. ``TaskOutput`` may be opened twice for the same range (a retry, a speculative twin) and may die half-way.
+   Whatever it wrote stays invisible until ``commit`` names it; what no commit names is litter, not data.
+2. ``commit`` makes rows and progress visible together. Per table it is one transaction: all or nothing.
+3. ``commit`` compares before it sets: where the progress of any partition is not ``Advance.expected``,
+   nothing of that table changes and ``ProgressConflictError`` is raised. So a driver that was left for dead
+   cannot write.
+4. Where ``Advance.replaces`` is true the rows of ``[start, end)`` that the table holds already leave it in
+   the same transaction: a rewind replaces, it never doubles. This holds for both tables, so that a row which
+   was loaded and is now rejected changes tables, and the reverse.
+5. ``commit`` returns only when it has read the new progress back. When the outcome is unknown (a time-out, a
+   cut connection) it finds out, by reading, before it returns or raises.
+
+A sink with one transaction over both tables (PostgreSQL) moves them together. One without (Delta) commits
+rejected rows first, then rows; each table then has a progress of its own, and ``Standing`` shows both. The
+load goes on from the slower one, and gives the other only what lies at or past its progress
+(``Standing.rejected_from``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from millstream.errors import MillstreamError
+from millstream.model import TopicPartition
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+
+
+class ProgressConflictError(MillstreamError):
+    """The table's progress is not what this cycle started from: someone else has moved it."""
+
+
+class SinkError(MillstreamError):
+    """The sink could not do it; the message names the sink, the table and the remedy."""
+
+
+class SchemaConflictError(SinkError):
+    """The table's columns do not fit the load's, and it was not allowed to add them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one table has come in one partition."""
+
+    next_offset: int
+    """All that lies below and was not rejected is in the table."""
+    high_offset: int
+    """The furthest that the table has ever come. Below it a rewind is under way: rows are replaced."""
+    topic_id: str
+    """The topic's id when it was loaded (hexadecimal); a topic made anew under the same name has another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a partition stands in both tables; None where a table has never seen it."""
+
+    rows: Progress | None
+    rejected: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """One partition's step in one commit: from what is expected to ``end``."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    start: int
+    end: int
+    expected: Standing
+    """What ``Sink.standing`` said when the cycle was planned."""
+
+    def after(self, before: Progress | None) -> Progress:
+        """A table's progress once this step is done."""
+        high = before.high_offset if before is not None and before.topic_id == self.topic_id else 0
+        return Progress(self.end, max(high, self.end), self.topic_id)
+
+    def replaces(self, before: Progress | None) -> bool:
+        """Whether the table may already hold rows of ``[start, end)``."""
+        return before is not None and before.topic_id == self.topic_id and self.start < before.high_offset
+
+
+class Position(NamedTuple):
+    """Which record a row came from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Loss(StrEnum):
+    """Why a range of offsets will never be in the table."""
+
+    RETENTION = "retention"
+    """The broker deleted it before it was loaded."""
+    SKIPPED = "skipped"
+    """The group's offset was moved forward past it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets ``[start, end)`` that were never loaded; kept beside the table for whoever asks later."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: Loss
+    noticed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task wrote, as it travels back to the driver. Only the sink understands ``payload``."""
+
+    rows: int
+    rejected: int
+    size: int
+    """Bytes on the disk or the wire."""
+    files: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """Everything one commit needs."""
+
+    group_id: str
+    cycle_id: str
+    advances: tuple[Advance, ...]
+    written: tuple[Written, ...]
+    lost: tuple[LostRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The shape of what a load writes."""
+
+    rows: pa.Schema
+    """Columns of the rows. Their positions are in ``topic``/``partition``/``offset`` (raw) or the same with
+    an underscore (with a schema): see ``positions``."""
+    rejected: pa.Schema | None
+    """Columns of the rejected rows; None when nothing can be rejected (raw landing)."""
+    partition_by: tuple[str, ...] = ()
+    add_columns: bool = False
+    """Whether columns that an existing table lacks are added (nullable); otherwise SchemaConflictError."""
+
+    @property
+    def positions(self) -> tuple[str, str, str]:
+        """The names of the columns that say which record a row came from."""
+        return (
+            ("_topic", "_partition", "_offset")
+            if "_offset" in self.rows.names
+            else ("topic", "partition", "offset")
+        )
+
+
+class TaskOutput(Protocol):
+    """One attempt of one task; used by one thread, in the task's process."""
+
+    def write_rows(self, batch: pa.RecordBatch) -> None: ...
+
+    def write_rejected(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> Written:
+        """Make it durable, still invisible; raise rather than return half of it."""
+
+    def abort(self) -> None:
+        """Clean up after a failure, as far as that goes; never raises."""
+
+
+class TaskWriter(Protocol):
+    """Pickled into each task: knows the tables, holds no connection."""
+
+    def open(self) -> TaskOutput: ...
+
+
+class Sink(Protocol):
+    """Lives in the driver. See the module's five rules."""
+
+    @property
+    def name(self) -> str:
+        """What a user would type: ``delta:lake/orders``."""
+
+    def prepare(self, group_id: str, tables: Tables) -> None:
+        """Make what is missing and check what is there, before any work: SchemaConflictError, SinkError."""
+
+    def standing(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Standing]:
+        """Each partition's progress, read anew from the tables."""
+
+    def writer(self, cycle_id: str) -> TaskWriter: ...
+
+    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
+        """Rows, rejected rows, lost ranges and progress, as the rules say.
+
+        ``at("between tables")`` is called between two transactions, if there are two.
+        """
+
+    def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
+        """Drop what tasks wrote for a cycle that will not be committed, as far as possible; never raises."""
+
+    def lost(self, group_id: str) -> list[LostRange]: ...
+
+    def readmit(
+        self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
+    ) -> None:
+        """Move rejected rows that were repaired: ``written`` enters the rows in place of any row from the
+        same positions, then ``positions`` leave the rejected rows. No progress moves; doing it twice, or
+        again after a crash half-way, changes nothing more.
+        """
+
+    def read_rejected(self, limit: int | None = None) -> pa.Table:
+        """The rejected rows, newest last."""
+
+    def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
+        """Join small files, where that means something, safely while loads go on; how many went away."""
+
+    def close(self) -> None: ...
