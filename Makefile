@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench lock clean
+.PHONY: help install demo test check format docs bench lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test      run the tests'
 	@echo 'make check     formatting, lint, types and layers'
 	@echo 'make format    reformat, and fix what can be fixed'
+	@echo 'make docs      write the generated parts of docs/, and build the site into site/'
 	@echo 'make bench     run the benchmarks'
 	@echo 'make lock      pin the newest dependencies anew'
 	@echo 'make clean     remove $(VENV), caches and builds'
@@ -40,6 +41,10 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d .cache/sphinx . site
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
@@ -64,5 +69,5 @@ lock:
 		--extra avro --extra postgres --extra spark --group dev --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
 	find $(wildcard src tests benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +

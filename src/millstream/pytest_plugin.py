@@ -1,23 +1,34 @@
-"""Fixtures for tests that need Kafka: a broker for the session, and a fresh topic for each test.
+"""Fixtures for tests that need Kafka: a broker for the session, a fresh topic for each test, and a reader that
+waits for what should arrive.
 
 They come with the package: a test only has to name them::
 
-    def test_orders(millstream_broker, millstream_topic):
-        producer = Producer(bootstrap_servers=millstream_broker.bootstrap_servers)
-        producer.send(millstream_topic, b"hello").result()
+    def test_orders(millstream_broker, millstream_topic, millstream_records):
+        with Producer(bootstrap_servers=millstream_broker.bootstrap_servers) as producer:
+            producer.send(millstream_topic, b"hello")
+        assert [record.value for record in millstream_records(millstream_topic, 1)] == [b"hello"]
 """
 
 from __future__ import annotations
 
 import re
+import time
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from millstream.consumer import Record
     from millstream.embedded import EmbeddedBroker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", "millstream_topic(partitions=1, configs=None): the shape of the topic that the fixture makes"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +42,47 @@ def millstream_broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def millstream_topic(millstream_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a new topic with one partition, named after the test, and deleted after it."""
+    """The name of a new topic, named after the test, and deleted after it.
+
+    It has one partition, or what ``@pytest.mark.millstream_topic(partitions=4, configs={…})`` says.
+    """
     from millstream.admin import Admin
 
+    marker = request.node.get_closest_marker("millstream_topic")
+    shape: dict[str, Any] = {"partitions": 1, **(marker.kwargs if marker else {})}
     name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:200] + "-" + uuid.uuid4().hex[:8]
     with Admin(bootstrap_servers=millstream_broker.bootstrap_servers) as admin:
-        admin.create_topic(name, partitions=1)
+        admin.create_topic(name, **shape)
         yield name
         admin.delete_topics([name])
+
+
+@pytest.fixture
+def millstream_records(millstream_broker: EmbeddedBroker) -> Callable[..., list[Record]]:
+    """Wait for records: ``millstream_records(topic, count, timeout=10.0, **consumer_settings)``.
+
+    Reads the topic from its beginning, without a group, until ``count`` records are there, and returns all
+    that came by then in the order of their offsets, partition by partition. A test that waits in vain fails
+    with what did come, and with what the consumer says about it.
+    """
+
+    def wait(topic: str, count: int, *, timeout: float = 10.0, **settings: object) -> list[Record]:
+        __tracebackhide__ = True
+        from millstream.consumer import Consumer
+
+        deadline = time.monotonic() + timeout
+        records: list[Record] = []
+        with Consumer(
+            bootstrap_servers=millstream_broker.bootstrap_servers, auto_offset_reset="earliest", **settings
+        ) as consumer:
+            consumer.assign(consumer.partitions_for(topic))
+            while len(records) < count and (left := deadline - time.monotonic()) > 0:
+                records += consumer.poll(timeout=left)
+            if len(records) < count:
+                pytest.fail(
+                    f"{len(records)} of {count} records in {topic} after {timeout:g} s: "
+                    f"{[record.value for record in records[-5:]]} are the last. {consumer.diagnose()}"
+                )
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    return wait

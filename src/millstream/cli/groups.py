@@ -9,7 +9,7 @@ import typer
 
 from millstream.cli import options
 from millstream.cli.outcome import UsageError
-from millstream.cli.output import print_fields, print_json, print_lines, print_table
+from millstream.cli.output import print_json, print_lines, print_table
 from millstream.cli.positions import (
     AtOffset,
     AtTime,
@@ -22,7 +22,7 @@ from millstream.cli.positions import (
 from millstream.model import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream.admin import Admin, GroupDescription, OffsetReset
+    from millstream.admin import Admin, OffsetReset
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One group or more.")]
@@ -78,6 +78,12 @@ def list_groups(
 
 def describe(
     names: Names,
+    watching: Annotated[
+        bool, typer.Option("--watch", "-w", metavar="", help="Look again and again, and show rates.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --watch looks.")
+    ] = 2.0,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -89,86 +95,23 @@ def describe(
     [bold]Examples[/bold]
 
       millstream group describe audit
+      millstream group describe audit --watch
       millstream group describe audit --json | jq .[0].lag
     """
+    from millstream.cli.group_view import as_values, print_groups, watch
     from millstream.cli.names import hints_for_groups
 
     with _admin(servers) as admin, hints_for_groups(admin, names):
-        found = [_as_values(group) for group in admin.describe_groups(names).values()]
-    if as_json:
-        print_json(found)
-        return
-    for place, one in enumerate(found):
-        if place:
-            print()
-        _print_group(one)
 
+        def look() -> list[dict[str, Any]]:
+            return [as_values(group) for group in admin.describe_groups(names).values()]
 
-def _as_values(group: GroupDescription) -> dict[str, Any]:
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "assignor": group.assignor,
-        "coordinator": None if group.coordinator is None else group.coordinator.node_id,
-        "lag": group.lag,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "topics": list(member.topics),
-                "partitions": [list(partition) for partition in member.assignment],
-            }
-            for member in group.members
-        ],
-        "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "committed": one.committed,
-                "end": one.end,
-                "lag": one.lag,
-                "member_id": None if one.member is None else one.member.member_id,
-                "metadata": one.metadata,
-            }
-            for one in group.partitions
-        ],
-    }
-
-
-def _print_group(group: dict[str, Any]) -> None:
-    print_fields(
-        {
-            "group": group["group"],
-            "state": group["state"],
-            "assignor": group["assignor"],
-            "coordinator": group["coordinator"],
-            "lag": group["lag"],
-        }
-    )
-    if group["members"]:
-        print()
-        members = [_member_row(member) for member in group["members"]]
-        print_table(("member", "client", "host", "partitions"), members)
-    if group["partitions"]:
-        print()
-        clients = {member["member_id"]: member["client_id"] for member in group["members"]}
-        columns = ("topic", "partition", "committed", "end", "lag", "client")
-        rows = [
-            (*(one[name] for name in columns[:-1]), clients.get(one["member_id"]))
-            for one in group["partitions"]
-        ]
-        print_table(columns, rows)
-
-
-def _member_row(member: dict[str, Any]) -> tuple[object, ...]:
-    by_topic: dict[str, list[str]] = {}
-    for topic, partition in member["partitions"]:
-        by_topic.setdefault(topic, []).append(str(partition))
-    partitions = " ".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items())
-    name = member["instance_id"] or member["member_id"]
-    return name, member["client_id"], member["host"].removeprefix("/"), partitions
+        if watching:
+            watch(look, interval, as_json=as_json)
+        elif as_json:
+            print_json(look())
+        else:
+            print_groups(look())
 
 
 def reset(

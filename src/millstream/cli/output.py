@@ -6,7 +6,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Row = Sequence[object]
 
@@ -18,12 +21,13 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> None:
     """Print rows under their columns. A column of numbers is aligned to the right; None prints as a dash."""
-    texts = [[_cell(cell) for cell in row] for row in rows]
-    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(columns))]
     if sys.stdout.isatty():
-        _print_rich(columns, texts, numeric, title)
-    else:
-        _print_plain(columns, texts, numeric)
+        from rich.console import Console
+
+        Console().print(rich_table(columns, rows, title=title))
+        return
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    _print_plain(columns, texts, [_is_numeric([row[place] for row in rows]) for place in range(len(columns))])
 
 
 def print_lines(columns: Sequence[str], rows: Sequence[Row], *, none: str) -> None:
@@ -39,9 +43,13 @@ def print_lines(columns: Sequence[str], rows: Sequence[Row], *, none: str) -> No
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values, one pair a line."""
+    print(field_lines(fields))
+
+
+def field_lines(fields: Mapping[str, object]) -> str:
+    """Names and values, one pair a line."""
     width = max(map(len, fields), default=0)
-    for name, value in fields.items():
-        print(f"{name:<{width}}  {_cell(value)}".rstrip())
+    return "\n".join(f"{name:<{width}}  {_cell(value)}".rstrip() for name, value in fields.items())
 
 
 def say(message: str) -> None:
@@ -97,17 +105,16 @@ def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
         print("  ".join(cells).rstrip())
 
 
-def _print_rich(
-    columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None
-) -> None:
+def rich_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> Table:
+    """A table as a terminal shows it."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
+    for place, name in enumerate(columns):
+        right = _is_numeric([row[place] for row in rows])
         table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for line in texts:
-        table.add_row(*map(Text, line))  # Text: a topic's settings may look like markup
-    Console().print(table)
+    for row in rows:
+        table.add_row(*(Text(_cell(cell)) for cell in row))  # Text: a topic's settings may look like markup
+    return table

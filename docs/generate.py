@@ -1,0 +1,79 @@
+"""Write the generated parts of the documentation: ``python docs/generate.py`` (``make docs`` does it).
+
+A page marks each with ``<!-- generated: NAME -->`` and ``<!-- end -->``; what stands between them comes from
+the code. ``--check`` writes nothing, and fails where a page is out of date: the tests call it so.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from millstream.broker.groups import states
+from millstream.broker.setting_tables import broker_table, topic_table
+from millstream.client.setting_tables import settings_table
+from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from millstream.consumer.membership import phases
+from millstream.wire.apis import APIS
+
+DOCS = Path(__file__).parent
+PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+SHORT_ANSWERS: Mapping[str, str] = {
+    "AlterPartitionReassignments": "one broker has nowhere to move a partition: refused",
+    "AlterReplicaLogDirs": "one directory: refused",
+    "DescribeQuorum": "a quorum of one",
+    "ElectLeaders": "the only replica leads already",
+    "ListPartitionReassignments": "none is ever under way",
+    "SaslAuthenticate": "no authentication yet: refused",
+    "SaslHandshake": "no authentication yet: no mechanisms",
+}
+
+
+def protocol_table() -> str:
+    """Every API that is spoken, with its versions."""
+    rows = [
+        f"| {key} | {api.name} | {api.min_version} to {api.max_version} | {SHORT_ANSWERS.get(api.name, '')} |"
+        for key, api in sorted(APIS.items())
+    ]
+    return "\n".join(["| key | API | versions | on the embedded broker |", "|-|-|-|-|", *rows]) + "\n"
+
+
+def picture(mermaid: str) -> str:
+    """A drawing, as Markdown has it."""
+    return f"```mermaid\n{mermaid}```\n"
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "broker settings": broker_table,
+    "topic settings": topic_table,
+    "client settings": lambda: settings_table(ClientConfig),
+    "consumer settings": lambda: settings_table(ConsumerConfig),
+    "producer settings": lambda: settings_table(ProducerConfig),
+    "admin settings": lambda: settings_table(AdminConfig),
+    "protocol": protocol_table,
+    "group states": lambda: picture(states.mermaid()),
+    "member phases": lambda: picture(phases.mermaid()),
+}
+
+
+def filled(text: str) -> str:
+    """A page with its generated parts as the code has them now."""
+    return PART.sub(lambda part: f"{part['begin']}\n{PARTS[part['name']]()}\n{part['end']}", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or check them; the exit code says whether they are up to date."""
+    stale = [page for page in sorted(DOCS.glob("*.md")) if filled(page.read_text()) != page.read_text()]
+    if arguments == ["--check"]:
+        for page in stale:
+            sys.stderr.write(f"docs/{page.name} is out of date: run make docs\n")
+        return 1 if stale else 0
+    for page in stale:
+        page.write_text(filled(page.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
