@@ -1,3 +1,5 @@
+"""Rates of a group that is watched."""
+
 from __future__ import annotations
 
 from typing import Any

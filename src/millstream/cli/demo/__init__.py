@@ -1,5 +1,6 @@
-"""``millstream demo``: customers per country, counted by a consumer group that changes while it works.
+"""``millstream demo``: a group that changes while it counts, and a topic that becomes a table, exactly once.
 
-``story`` tells it, ``group`` directs it, ``member`` is one consumer of the group as a process of its own,
-``results`` is the database that the members share, and ``customers`` is what they count.
+``show`` is the whole, ``counting`` and ``loading`` are its halves, ``story`` tells them. ``group`` directs
+the members, ``member`` is one of them as a process of its own, ``results`` is the database that they share,
+and ``customers`` and ``orders`` are what ``feed`` sends.
 """

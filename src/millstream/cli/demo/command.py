@@ -6,10 +6,11 @@ from millstream.cli.options import AsJson, Debug
 
 
 def demo(as_json: AsJson = False, debug: Debug = False) -> int:
-    """See it work: a group counts customers per country while members come and crash.
+    """See it work: a group that changes while it counts, and a topic that becomes a table, exactly once.
 
     Starts a broker of its own on a free port, with its data in a temporary directory, and cleans up at the
-    end. It takes about half a minute, asks nothing, and fails if any number does not add up.
+    end; only the table stays, to be looked at. It takes about a minute, asks nothing, and fails if any number
+    does not add up.
 
     [bold]Examples[/bold]
 

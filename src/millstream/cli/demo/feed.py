@@ -1,4 +1,4 @@
-"""The demo's producer: sends the customers at a steady pace, and counts what the broker has acknowledged."""
+"""The demo's producers: each sends to a topic at a steady pace, and counts what is acknowledged."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from millstream import Producer
-from millstream.cli.demo.customers import Customer
 from millstream.model import RecordMetadata
 
 _AT_ONCE: Final = 100
 _CLOSE_SECONDS: Final = 1.0
 
 
+class Sent(NamedTuple):
+    """A record, and the label under which the demo counts it."""
+
+    key: str
+    value: str
+    label: str
+
+
 class Feed:
     """Sends in a thread of its own, from the start of the block; leaving the block ends it."""
 
-    def __init__(self, servers: str, topic: str, customers: Iterable[Customer], per_second: int) -> None:
+    def __init__(self, servers: str, topic: str, records: Iterable[Sent], per_second: int) -> None:
         self._producer = Producer(
             bootstrap_servers=servers, key_serializer="string", value_serializer="string", linger_ms=10
         )
         self._topic = topic
-        self._customers = customers
+        self._records = records
         self._per_second = per_second
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-feed", daemon=True)
@@ -50,24 +57,24 @@ class Feed:
 
     @property
     def is_done(self) -> bool:
-        """Whether all customers were sent, or sending has failed."""
+        """Whether all records were sent, or sending has failed."""
         return not self._thread.is_alive()
 
     def acknowledged(self) -> Counter[str]:
-        """How many customers of each country are on the broker's disk. Raises the first error, if any."""
+        """How many records of each label are on the broker's disk. Raises the first error, if any."""
         if self.error is not None:
             raise self.error
         self._producer.flush()
         for _, future in self._futures:
             future.result()
-        return Counter(country for country, _ in self._futures)
+        return Counter(label for label, _ in self._futures)
 
     def _run(self) -> None:
         started = time.monotonic()
         try:
-            for number, customer in enumerate(self._customers, start=1):
-                future = self._producer.send(self._topic, customer.country, customer.name)
-                self._futures.append((customer.country, future))
+            for number, record in enumerate(self._records, start=1):
+                future = self._producer.send(self._topic, record.value, record.key)
+                self._futures.append((record.label, future))
                 due_in = started + number / self._per_second - time.monotonic()
                 if number % _AT_ONCE == 0 and self._ended.wait(max(0.0, due_in)):
                     return
