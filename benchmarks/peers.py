@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -31,9 +34,9 @@ def fetch_jars() -> bool:
     return True
 
 
-def java(main: str, *arguments: str, heap: str = "512m") -> list[str]:
-    """The command line of a Java tool of Kafka's."""
-    return ["java", f"-Xmx{heap}", "-cp", f"{JARS}/*", main, *arguments]
+def java(main: str, *arguments: str, heap: str = "512m", options: Sequence[str] = ()) -> list[str]:
+    """The command line of a Java tool of Kafka's; ``options`` are the virtual machine's."""
+    return ["java", f"-Xmx{heap}", *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
 def free_port() -> int:
@@ -112,33 +115,43 @@ class Millstream(BrokerProcess):
 
 
 class ApacheKafka(BrokerProcess):
+    """``settings`` go into its server.properties, ``options`` to its virtual machine."""
+
     name = "Apache Kafka 4.1"
 
+    def __init__(self, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._settings = settings or {}
+        self._options = options
+
     def prepare(self) -> None:
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._all().items()))
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        arguments = ("format", "-t", cluster, "-c", str(self._properties))
+        command = java("kafka.tools.StorageTool", *arguments, options=self._options)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def _all(self) -> dict[str, object]:
         controller = free_port()
-        self._properties.write_text(
-            f"""process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}
-controller.listener.names=CONTROLLER
-log.dirs={self.directory}/data
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-"""
-        )
-        storage = "kafka.tools.StorageTool"
-        made = subprocess.run(java(storage, "random-uuid"), check=True, capture_output=True, text=True)
-        arguments = ("format", "-t", made.stdout.strip(), "-c", str(self._properties))
-        subprocess.run(java(storage, *arguments), check=True, stdout=subprocess.DEVNULL)
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": f"{self.directory}/data",
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **self._settings,
+        }
 
     @property
     def _properties(self) -> Path:
         return self.directory / "server.properties"
 
     def command(self) -> list[str]:
-        return java("kafka.Kafka", str(self._properties), heap="1G")
+        return java("kafka.Kafka", str(self._properties), heap="1G", options=self._options)

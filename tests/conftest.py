@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -12,6 +11,18 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.producer import Producer
+from tests.kafka import brokers
+from tests.kafka.not_run import summarize
+from tests.kafka.server import Run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the process that starts the others, or the only one
+        config.add_cleanup(Run.begin().end)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    summarize(terminalreporter)
 
 
 class NewTopic(Protocol):
@@ -22,12 +33,8 @@ class NewTopic(Protocol):
 
 @pytest.fixture(scope="session")
 def bootstrap_servers(request: pytest.FixtureRequest) -> str:
-    """Where the broker of this session listens: the embedded one, or MILLSTREAM_TEST_SERVERS."""
-    given = os.environ.get("MILLSTREAM_TEST_SERVERS")
-    if given:
-        return given
-    address: str = request.getfixturevalue("millstream_broker").bootstrap_servers
-    return address
+    """Where the broker of this test listens: see ``tests.kafka.brokers``."""
+    return brokers.servers_of(request)
 
 
 @pytest.fixture(scope="session")

@@ -165,6 +165,37 @@ class NoOffsetForPartitionError(MillstreamError):
         self.partitions = found
 
 
+class DataLostError(MillstreamError):
+    """Records that were to be read are not in the log any more: retention took them, or the topic was deleted
+    or made anew. ``ranges`` are the offsets that are gone, as (topic, partition, start, end)."""
+
+    def __init__(self, detail: str, ranges: Iterable[tuple[str, int, int, int]] = ()) -> None:
+        super().__init__(detail)
+        self.ranges = tuple(ranges)
+        self.args = (detail, self.ranges)
+
+
+class LoadFailedError(MillstreamError):
+    """A load could not go on. What it had committed stays; running it again is safe and continues there.
+
+    ``sink`` is where it loaded to, ``ranges`` are the offsets that it was at, as (topic, partition, start,
+    end), and ``committed`` is how many rows this run had committed before.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        sink: str = "",
+        ranges: Iterable[tuple[str, int, int, int]] = (),
+        committed: int = 0,
+    ) -> None:
+        super().__init__(detail)
+        self.sink = sink
+        self.ranges = tuple(ranges)
+        self.committed = committed
+        self.args = (detail, sink, self.ranges, committed)
+
+
 # ---- what a broker answered ----
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Header = tuple[str, bytes | None]
 """One record header: a name, and bytes that may be null."""
+
+RESET_METADATA: Final = "millstream-reset"
+"""What is committed along with an offset that somebody chose on purpose (``millstream group reset``). A load
+knows by it that it shall follow."""
 
 
 class TopicPartition(NamedTuple):

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
-        "markers", "millstream_topic(partitions=1, configs=None): the shape of the topic that the fixture makes"
+        "markers",
+        "millstream_topic(partitions=1, configs=None): the shape of the topic that the fixture makes",
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from millstream import AsyncConsumer, EmbeddedBroker, Producer, RebalanceListener, TopicPartition
+from millstream import AsyncConsumer, Producer, RebalanceListener, TopicPartition
 from millstream.errors import ConcurrentAccessError, ConsumerClosedError, WakeupError
+from tests.conftest import NewTopic
 
 SECONDS = 20.0
 COUNT = 500
@@ -22,16 +23,17 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.fixture
-def topic(millstream_broker: EmbeddedBroker, millstream_topic: str) -> str:
-    with Producer(bootstrap_servers=millstream_broker.bootstrap_servers, value_serializer="int") as producer:
+def topic(bootstrap_servers: str, new_topic: NewTopic) -> str:
+    name = new_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, value_serializer="int") as producer:
         for number in range(COUNT):
-            producer.send(millstream_topic, number)
-    return millstream_topic
+            producer.send(name, number)
+    return name
 
 
-def consumer(broker: EmbeddedBroker, **settings: object) -> AsyncConsumer:
+def consumer(bootstrap_servers: str, **settings: object) -> AsyncConsumer:
     return AsyncConsumer(
-        bootstrap_servers=broker.bootstrap_servers,
+        bootstrap_servers=bootstrap_servers,
         group_id=f"group-{uuid.uuid4().hex}",
         value_deserializer="int",
         auto_offset_reset="earliest",
@@ -39,9 +41,9 @@ def consumer(broker: EmbeddedBroker, **settings: object) -> AsyncConsumer:
     )
 
 
-def test_reading_and_committing(millstream_broker: EmbeddedBroker, topic: str) -> None:
+def test_reading_and_committing(bootstrap_servers: str, topic: str) -> None:
     async def work() -> None:
-        async with consumer(millstream_broker) as reader:
+        async with consumer(bootstrap_servers) as reader:
             await reader.subscribe([topic])
             found: list[int] = []
             while len(found) < COUNT:
@@ -58,9 +60,9 @@ def test_reading_and_committing(millstream_broker: EmbeddedBroker, topic: str) -
     run(work())
 
 
-def test_iterating_commits_what_was_seen(millstream_broker: EmbeddedBroker, topic: str) -> None:
+def test_iterating_commits_what_was_seen(bootstrap_servers: str, topic: str) -> None:
     async def work() -> None:
-        async with consumer(millstream_broker, enable_auto_commit=False) as reader:
+        async with consumer(bootstrap_servers, enable_auto_commit=False) as reader:
             await reader.subscribe([topic])
             async for record in reader:
                 if record.value == 41:
@@ -91,10 +93,10 @@ class AsyncListener(RebalanceListener):
         await consumer.commit(dict.fromkeys(partitions, 7))
 
 
-def test_a_listener_of_coroutines(millstream_broker: EmbeddedBroker, topic: str) -> None:
+def test_a_listener_of_coroutines(bootstrap_servers: str, topic: str) -> None:
     async def work() -> None:
         listener = AsyncListener()
-        reader = consumer(millstream_broker, enable_auto_commit=False)
+        reader = consumer(bootstrap_servers, enable_auto_commit=False)
         await reader.subscribe([topic], listener=listener)
         records = await reader.poll(10.0)
         assert records[0].offset == 490
@@ -105,12 +107,10 @@ def test_a_listener_of_coroutines(millstream_broker: EmbeddedBroker, topic: str)
     run(work())
 
 
-def test_the_loop_goes_on_while_a_poll_waits(
-    millstream_broker: EmbeddedBroker, millstream_topic: str
-) -> None:
+def test_the_loop_goes_on_while_a_poll_waits(bootstrap_servers: str, new_topic: NewTopic) -> None:
     async def work() -> None:
-        async with consumer(millstream_broker) as reader:
-            await reader.subscribe([millstream_topic])
+        async with consumer(bootstrap_servers) as reader:
+            await reader.subscribe([new_topic()])
             await reader.poll(0.5)
             waiting = asyncio.create_task(reader.poll(5.0))
             longest = 0.0
@@ -128,9 +128,9 @@ def test_the_loop_goes_on_while_a_poll_waits(
     run(work())
 
 
-def test_a_cancelled_poll_loses_nothing(millstream_broker: EmbeddedBroker, topic: str) -> None:
+def test_a_cancelled_poll_loses_nothing(bootstrap_servers: str, topic: str) -> None:
     async def work() -> None:
-        async with consumer(millstream_broker) as reader:
+        async with consumer(bootstrap_servers) as reader:
             await reader.subscribe([topic])
             for _ in range(20):
                 waiting = asyncio.create_task(reader.poll(5.0, max_records=1))
@@ -146,9 +146,9 @@ def test_a_cancelled_poll_loses_nothing(millstream_broker: EmbeddedBroker, topic
     run(work())
 
 
-def test_use_after_close(millstream_broker: EmbeddedBroker) -> None:
+def test_use_after_close(bootstrap_servers: str) -> None:
     async def work() -> None:
-        reader = consumer(millstream_broker)
+        reader = consumer(bootstrap_servers)
         await reader.close()
         await reader.close()
         with pytest.raises(ConsumerClosedError):

@@ -1,4 +1,4 @@
-"""``millstream consume`` and ``millstream group``, as processes, on the embedded broker."""
+"""``millstream consume`` and ``millstream group``, as processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from millstream import Admin, EmbeddedBroker, Producer, TopicPartition
+from millstream import Admin, Producer, TopicPartition
 from millstream.admin import GroupMember
 from tests.system.cli_process import SECONDS, Cli
 
@@ -21,13 +21,13 @@ FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def cli(millstream_broker: EmbeddedBroker) -> Cli:
-    return Cli(millstream_broker.bootstrap_servers)
+def cli(bootstrap_servers: str) -> Cli:
+    return Cli(bootstrap_servers)
 
 
 @pytest.fixture
-def admin(millstream_broker: EmbeddedBroker) -> Iterator[Admin]:
-    with Admin(bootstrap_servers=millstream_broker.bootstrap_servers) as admin:
+def admin(bootstrap_servers: str) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
         yield admin
 
 

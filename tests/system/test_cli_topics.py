@@ -1,4 +1,4 @@
-"""``millstream topic`` and ``millstream produce``, as processes, on the embedded broker."""
+"""``millstream topic`` and ``millstream produce``, as processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from millstream import Admin, EmbeddedBroker
+from millstream import Admin
 from tests.system.cli_process import SECONDS, Cli, command
 
 
 @pytest.fixture
-def cli(millstream_broker: EmbeddedBroker) -> Cli:
-    return Cli(millstream_broker.bootstrap_servers)
+def cli(bootstrap_servers: str) -> Cli:
+    return Cli(bootstrap_servers)
 
 
 @pytest.fixture
@@ -52,17 +52,17 @@ def test_the_life_of_a_topic(cli: Cli, name: str) -> None:
 def test_settings_are_shown_and_changed(cli: Cli, name: str) -> None:
     cli.ok("topic", "create", name)
     changed = cli.ok(
-        "topic", "config", name, "--set", "retention.ms=1234", "--set", "segment.bytes=20000", "--json"
+        "topic", "config", name, "--set", "retention.ms=1234", "--set", "segment.bytes=2000000", "--json"
     )
     assert changed.json == {
         "retention.ms": {"value": "1234", "source": "topic"},
-        "segment.bytes": {"value": "20000", "source": "topic"},
+        "segment.bytes": {"value": "2000000", "source": "topic"},
     }
     reset = cli.ok("topic", "config", name, "--unset", "retention.ms", "--json").json
     assert reset["retention.ms"]["source"] != "topic"
     lines = cli.ok("topic", "config", name).lines
     assert lines[0].split() == ["SETTING", "VALUE", "FROM"]
-    assert ["segment.bytes", "20000", "topic"] in [line.split() for line in lines]
+    assert ["segment.bytes", "2000000", "topic"] in [line.split() for line in lines]
     assert "retention.mss" in cli.fails("topic", "config", name, "--set", "retention.mss=1")
 
 

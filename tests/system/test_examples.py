@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from millstream import Admin, Producer
+from tests.conftest import NewTopic
 from tests.system.example_process import EXAMPLES, RunningExample, run
 from tests.system.members import until
 from tests.system.postgresql import postgresql
@@ -267,17 +268,18 @@ def test_a_custom_assignor(customers: Customers) -> None:
 # --- values and positions
 
 
-def test_a_custom_deserializer(bootstrap_servers: str, millstream_topic: str) -> None:
+def test_a_custom_deserializer(bootstrap_servers: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
     with Producer(bootstrap_servers=bootstrap_servers) as producer:
         for value in (b'{"name": "Ana", "country": "Brazil"}', b"garbage", b'{"name": "Eve"}'):
-            producer.send(millstream_topic, value)
-        producer.send(millstream_topic, b'{"name": "Odd", "country": "Norway"}')
-    where = ("--bootstrap-servers", bootstrap_servers, "--topic", millstream_topic)
-    lines = run("custom_deserializer", *where, "--group", millstream_topic, "--max-records", 4)
+            producer.send(topic, value)
+        producer.send(topic, b'{"name": "Odd", "country": "Norway"}')
+    where = ("--bootstrap-servers", bootstrap_servers, "--topic", topic)
+    lines = run("custom_deserializer", *where, "--group", topic, "--max-records", 4)
     assert lines == [
         "Ana lives in Brazil",
-        f"skipped {millstream_topic}-0 @1: b'garbage'",
-        f'skipped {millstream_topic}-0 @2: b\'{{"name": "Eve"}}\'',
+        f"skipped {topic}-0 @1: b'garbage'",
+        f'skipped {topic}-0 @2: b\'{{"name": "Eve"}}\'',
         "Odd lives in Norway",
     ]
 
@@ -295,17 +297,18 @@ def test_standalone_and_new_partitions(customers: Customers) -> None:
         assert example.errors == []
 
 
-def test_replaying_by_time(bootstrap_servers: str, millstream_topic: str) -> None:
+def test_replaying_by_time(bootstrap_servers: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
     now_ms = int(time.time() * 1000)
     with Producer(
         bootstrap_servers=bootstrap_servers, key_serializer="string", value_serializer="string"
     ) as producer:
         for number, age_minutes in enumerate((300, 200, 90, 30, 5)):
             timestamp = now_ms - age_minutes * 60_000
-            producer.send(millstream_topic, "x", key=str(number), timestamp=timestamp)
-    where = ("--bootstrap-servers", bootstrap_servers, "--topic", millstream_topic)
+            producer.send(topic, "x", key=str(number), timestamp=timestamp)
+    where = ("--bootstrap-servers", bootstrap_servers, "--topic", topic)
     assert len(run("replay_by_time", *where)) == 2
-    assert run("replay_by_time", *where, "--minutes", 250)[0] == f"{millstream_topic}-0 @1: 1 = x"
+    assert run("replay_by_time", *where, "--minutes", 250)[0] == f"{topic}-0 @1: 1 = x"
     assert run("replay_by_time", *where, "--minutes", 1) == []
 
 

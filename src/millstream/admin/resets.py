@@ -11,7 +11,7 @@ from millstream.admin.offsets import OffsetSpec, offset_or, timestamp_of
 from millstream.admin.values import OffsetReset
 from millstream.client.blocking import Deadline
 from millstream.errors import GroupIdNotFoundError, MisuseError
-from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
 
 
 class ResetAdmin(GroupAdmin):
@@ -54,7 +54,7 @@ class ResetAdmin(GroupAdmin):
         after = self._destinations(to, offset, shift, offsets, before, bounds, deadline)
         resets = {one: _reset(one, before.get(one), after[one], bounds[one]) for one in sorted(wanted)}
         if not dry_run:
-            moved = {one: OffsetAndMetadata(reset.after) for one, reset in resets.items()}
+            moved = {one: OffsetAndMetadata(reset.after, RESET_METADATA) for one, reset in resets.items()}
             self._commit(group, moved, deadline)
         return resets
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 import millstream
-from millstream.cli import broker, consume, groups, produce, topics
+from millstream.cli import broker, consume, groups, load, produce, topics
 from millstream.cli.demo import command as demo
 from millstream.cli.options import ALIASES
 from millstream.cli.outcome import DONE, Session, exit_code_of, say_error
@@ -66,8 +67,13 @@ def _add(parent: typer.Typer, name: str, function: Callable[..., Any]) -> None:
     parent.command(name, help=help_of(function))(function)
 
 
-def _add_group(name: str, function: Callable[[], None], commands: Mapping[str, Callable[..., Any]]) -> None:
-    inner = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help=help_of(function))
+def _add_group(
+    name: str,
+    function: Callable[[], None],
+    commands: Mapping[str, Callable[..., Any]],
+    kind: type[TyperGroup] = TyperGroup,
+) -> None:
+    inner = typer.Typer(cls=kind, no_args_is_help=True, rich_markup_mode="rich", help=help_of(function))
     for each, command in commands.items():
         _add(inner, each, command)
     app.add_typer(inner, name=name)
@@ -98,6 +104,12 @@ _add_group(
         "reset": groups.reset,
         "delete": groups.delete,
     },
+)
+_add_group(
+    "load",
+    load.load,
+    {"run": load.run, "status": load.status, "rejected": load.rejected, "replay": load.replay},
+    load.LoadGroup,
 )
 _add(app, "demo", demo.demo)
 

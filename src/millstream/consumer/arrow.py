@@ -6,6 +6,7 @@ Columns that lie in arrays are copied once, into the buffers of the batch; no ob
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.consumer.columns import Columns
@@ -51,27 +52,49 @@ def to_record_batch(columns: Sequence[Columns], key_type: Any, value_type: Any, 
 
     sizes = [len(part) for part in columns]
 
-    def repeated(values: Iterable[int], dtype: Any) -> Any:
-        return pa.array(np.repeat(np.fromiter(values, dtype, len(sizes)), sizes))
+    def repeated(values: Iterable[int], kind: Any) -> Any:
+        return _from_numpy(np.repeat(np.fromiter(values, kind.to_pandas_dtype(), len(sizes)), sizes), kind)
 
     topics = list(dict.fromkeys(part.topic for part in columns))
-    places = repeated((topics.index(part.topic) for part in columns), np.int32)
-    fields = {
-        "topic": pa.DictionaryArray.from_arrays(places, pa.array(topics, pa.string())),
-        "partition": repeated((part.partition for part in columns), np.int32),
-        "offset": _joined([part.offsets for part in columns], pa.int64()),
-        "timestamp": _joined([part.timestamps for part in columns], pa.timestamp("ms", "UTC")),
-        "timestamp_type": repeated((part.timestamp_type for part in columns), np.int8),
-        "key": _joined([part.keys for part in columns], key_type),
-        "value": _joined([part.values for part in columns], value_type),
-    }
+    arrays = [
+        _dictionary(repeated((topics.index(part.topic) for part in columns), pa.int32()), topics),
+        repeated((part.partition for part in columns), pa.int32()),
+        joined([part.offsets for part in columns], pa.int64()),
+        joined([part.timestamps for part in columns], pa.timestamp("ms", "UTC")),
+        repeated((part.timestamp_type for part in columns), pa.int8()),
+        joined([part.keys for part in columns], key_type),
+        joined([part.values for part in columns], value_type),
+    ]
     if headers:
-        fields["headers"] = _joined([part.headers for part in columns], _header_type())
-    return pa.RecordBatch.from_pydict(fields)
+        arrays.append(joined([part.headers for part in columns], header_type()))
+    return pa.RecordBatch.from_arrays(arrays, schema=_schema(key_type, value_type, headers))
 
 
-def _joined(parts: Sequence[Sequence[Any]], kind: Any) -> Any:
-    """One array of all parts."""
+@cache
+def _schema(key_type: Any, value_type: Any, headers: bool) -> Any:
+    import pyarrow as pa
+
+    fields = [
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestamp_type", pa.int8()),
+        ("key", key_type),
+        ("value", value_type),
+    ]
+    return pa.schema([*fields, ("headers", header_type())] if headers else fields)
+
+
+def _dictionary(places: Any, words: list[str]) -> Any:
+    """Places in a list of words, which are not checked: they are our own."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(places, pa.array(words, pa.string()), safe=False)
+
+
+def joined(parts: Sequence[Sequence[Any]], kind: Any) -> Any:
+    """One array of all parts, each a column of ``Columns``."""
     import pyarrow as pa
 
     fields = [part for part in parts if isinstance(part, Fields)]
@@ -87,9 +110,21 @@ def _array(part: Sequence[Any], kind: Any) -> Any:
     if isinstance(part, Fields):
         return _gather([part], kind)
     if isinstance(part, Numbers):
-        nulls = None if part.valid is None else ~part.valid
-        return pa.array(part.array, mask=nulls).cast(kind)
+        return _from_numpy(part.array, kind, part.valid)
     return pa.array(part, kind)
+
+
+def _from_numpy(array: Any, kind: Any, valid: Any = None) -> Any:
+    """Numbers as they lie there, which are of the kind's size; ``valid``: which are not null.
+
+    (``pyarrow.array`` would import pandas, if it is installed, to see whether this is one of its own.)
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    assert array.itemsize * 8 == kind.bit_width, "a number deserializer gives numbers of its type"
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(array), [bits, pa.py_buffer(np.ascontiguousarray(array))])
 
 
 def _gather(parts: Sequence[Fields], kind: Any) -> Any:
@@ -114,7 +149,8 @@ def _gather(parts: Sequence[Fields], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _header_type() -> Any:
+def header_type() -> Any:
+    """The Arrow type of a record's headers."""
     import pyarrow as pa
 
     return pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

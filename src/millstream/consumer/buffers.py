@@ -6,9 +6,11 @@ whole frame alive, so frames are what is counted against the limit.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from millstream.consumer.columns import Columns, decode_columns, decode_stretch
 from millstream.consumer.fetch_settings import FetchSettings
@@ -18,16 +20,19 @@ from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
 from millstream.wire.batches import (
     BATCH_OVERHEAD,
+    LOG_OVERHEAD,
     BatchHeader,
     ControlType,
     check_crc,
     decode_batch,
-    iter_headers,
     read_control_type,
     read_header,
 )
 from millstream.wire.messages.fetch import AbortedTransaction
 from millstream.wire.primitives import INT64_MAX
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
 
 
 class Frame:
@@ -240,13 +245,20 @@ class Chunk:
 
 
 def _end_offset(view: memoryview) -> int | None:
-    end = None
+    """Where the last whole batch ends. Each fetch waits for this: only that batch is looked at closely."""
+    at, last, end = 0, -1, len(view)
+    while end - at >= BATCH_OVERHEAD:
+        size = LOG_OVERHEAD + _LENGTH.unpack_from(view, at + _LENGTH_AT)[0]
+        if size < BATCH_OVERHEAD:
+            return None
+        if size > end - at:
+            break
+        last, at = at, at + size
     try:
-        for _, header in iter_headers(view, allow_partial=True):
-            end = header.next_offset
+        offset = read_header(view, last).next_offset
     except CorruptBatch:
         return None
-    return end if end is not None and end <= INT64_MAX else None
+    return offset if offset <= INT64_MAX else None
 
 
 class Buffer:

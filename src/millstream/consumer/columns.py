@@ -26,7 +26,7 @@ from millstream.wire.batches import (
     decompress_records,
     read_header,
 )
-from millstream.wire.codecs import decompress
+from millstream.wire.codecs import Codec, decompress, decompress_exactly
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,13 +193,13 @@ def decode_stretch(
     data = np.frombuffer(view, np.uint8)
     table = np.empty((_STRETCH_BATCHES, decode.FIELDS), np.int64)
     batches = loops.find_batches(data, position, _STRETCH_BYTES, max_payload_bytes, skip_transactional, table)
-    table = table[: _unharmed(data, table[:batches]) if check_crcs else batches]
+    table = table[: _unharmed(loops, data, table[:batches]) if check_crcs else batches]
     if not len(table):
         return None
     header = read_header(view, position)
     plain, plain_table = data, table
     if header.attributes & CODEC_MASK:
-        plain, plain_table = _decompressed(view, table, header, max_payload_bytes)
+        plain, plain_table = _decompressed(loops, view, table, header, max_payload_bytes)
     rows = int(plain_table[:, decode.RECORDS].sum())
     batches, columns = _read(loops, plain, plain_table, rows, partition, header)
     if not batches:
@@ -210,7 +210,7 @@ def decode_stretch(
 
 
 def _decompressed(
-    view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
+    loops: decode.Kernels, view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The records of compressed batches in one piece, as far as they can be had, and their table."""
     import numpy as np
@@ -218,12 +218,16 @@ def _decompressed(
     pieces: list[bytes] = []
     ends: list[int] = []
     end = 0
+    sizes = _sizes(loops, view, table, header, max_bytes)
     fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.RECORDS))
-    for start, stop, records in zip(*fields, strict=True):
+    for size, start, stop, records in zip(sizes, *fields, strict=True):
         if end > _STRETCH_BYTES:
             break
         try:
-            piece = decompress(header.codec, view[start:stop], max_bytes)
+            if size < 0:
+                piece = decompress(header.codec, view[start:stop], max_bytes)
+            else:
+                piece = decompress_exactly(header.codec, view[start:stop], size)
         except CorruptBatch:
             break
         if records * _MIN_RECORD_BYTES > len(piece):
@@ -237,12 +241,29 @@ def _decompressed(
     return np.frombuffer(b"".join(pieces) or b"\0", np.uint8), moved
 
 
-def _unharmed(data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:
+def _sizes(
+    loops: decode.Kernels, view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
+) -> list[int]:
+    """How large each of the batches will be, where that is cheap to know; otherwise -1."""
+    import numpy as np
+
+    sizes = np.full(len(table), -1)
+    if header.codec is Codec.LZ4:
+        starts, ends = table[:, decode.START].copy(), table[:, decode.PAYLOAD_END].copy()
+        loops.lz4_sizes(np.frombuffer(view, np.uint8), starts, ends, max_bytes, sizes)
+    found: list[int] = sizes.tolist()
+    return found
+
+
+def _unharmed(loops: decode.Kernels, data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:
     """How many of the batches, from the first on, have the CRC that they should have."""
-    checksum = decode.checksum
-    fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.CRC))
-    for batch, (start, end, crc) in enumerate(zip(*fields, strict=True)):
-        if checksum(data[start - _COVERED : end]) != crc:
+    starts = table[:, decode.START] - _COVERED
+    ends, crcs = table[:, decode.PAYLOAD_END].copy(), table[:, decode.CRC].copy()
+    if loops.count_unharmed is not None:
+        return loops.count_unharmed(data, starts, ends, crcs)
+    checks = zip(starts.tolist(), ends.tolist(), crcs.tolist(), strict=True)
+    for batch, (start, end, crc) in enumerate(checks):
+        if decode.checksum(data[start:end]) != crc:
             return batch
     return len(table)
 

@@ -177,12 +177,16 @@ class Consumer:
 
         A commit in the loop covers the records that the loop has seen, the present one included.
         """
+        iteration, callbacks = self._iteration, self._driver.callbacks
         while not self._closed:
-            record = self.next_fetched()
-            if record is None:
-                self.fetch_more()
-            else:
+            rest = iteration.rest
+            for record in rest if not callbacks else ():
                 yield record
+                # The loop may have sought or closed; and records of partitions that may be lost are not ours.
+                if iteration.rest is not rest or callbacks:
+                    break
+            if iteration.rest is rest:
+                self.fetch_more()
 
     def next_fetched(self) -> Record | None:
         """The next record of an iteration that is there already, without waiting.
@@ -570,6 +574,7 @@ class Consumer:
                 self._side.run_commit_callbacks()
             finally:
                 self._closed = True
+                self._iteration.stop()
                 with self._lock:
                     last = self._driver.end()
                 self._client.submit(lambda: self._driver.send_last(last))

@@ -81,8 +81,8 @@ class ConsumerDriver:
         """Send what is due, and let the cores answer each other until all are quiet."""
         with self.lock:
             for _ in range(_ROUNDS):
-                sent = self._send_due(now_ms)
-                if not self.handle_events(now_ms) and not sent:
+                self._send_due(now_ms)
+                if not self.handle_events(now_ms):
                     break
             self.lock.notify_all()
 
@@ -108,13 +108,10 @@ class ConsumerDriver:
         group = () if self.offsets is None or self.membership is None else (self.offsets, self.membership)
         return (*group, self.fetcher)
 
-    def _send_due(self, now_ms: int) -> bool:
-        sent = False
+    def _send_due(self, now_ms: int) -> None:
         for core in self._cores():
             for send in core.poll(now_ms):
                 self._send(core, send)
-                sent = True
-        return sent
 
     def _send(self, core: _Core, send: Send) -> None:
         self.client.send(

@@ -11,7 +11,6 @@ and ``handouts`` (from data to records).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -82,16 +81,17 @@ class Fetcher:
         After ``finish_take`` it may wait, unless ``wants_poll``.
         """
         self.wants_poll = False
-        due: defaultdict[Phase, list[PartitionState]] = defaultdict(list)
-        for state in self.positions.states():
-            if state.due(now_ms):
-                due[state.phase].append(state)
-        self._ask_committed(due[Phase.AWAITING_COMMITTED], now_ms)
+        due = [state for state in self.positions.states() if state.due(now_ms)]
+        fetching = [state for state in due if state.phase is Phase.FETCHING]
+        sends = self._find_positions(due, now_ms) if len(fetching) < len(due) else []
+        return [*sends, *self._searches.poll(now_ms), *self._fetches.poll(fetching, now_ms)]
+
+    def _find_positions(self, due: list[PartitionState], now_ms: int) -> list[Send]:
+        """What brings those partitions forward that have no good position yet."""
+        self._ask_committed([state for state in due if state.phase is Phase.AWAITING_COMMITTED], now_ms)
         return [
-            *self._resets.poll(due[Phase.AWAITING_RESET], now_ms),
-            *self._validations.poll(due[Phase.VALIDATING], now_ms),
-            *self._searches.poll(now_ms),
-            *self._fetches.poll(due[Phase.FETCHING], now_ms),
+            *self._resets.poll([state for state in due if state.phase is Phase.AWAITING_RESET], now_ms),
+            *self._validations.poll([state for state in due if state.phase is Phase.VALIDATING], now_ms),
         ]
 
     def next_wake_ms(self, now_ms: int) -> int | None:
@@ -234,7 +234,8 @@ class Fetcher:
         chunk.cursor = run.cursor
         state.advance(*run.cursor.position)
         if run.cursor.at_end:
-            self.wants_poll = True
+            # While a fetch is under way there, no other can be sent; its answer will be followed by a poll.
+            self.wants_poll |= not self._fetches.is_asked(state, now_ms)
             self._fetches.buffer.drop(chunk)
             self.positions.rotate(chunk.partition)
             if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind

@@ -181,6 +181,13 @@ class Fetches:
     def node(self, node_id: int) -> FetchNode | None:
         return self._nodes.get(node_id)
 
+    def is_asked(self, state: PartitionState, now_ms: int) -> bool:
+        """Whether a request is under way to the node that this partition is fetched from."""
+        if state.leader is None or state.without_leader:
+            return False
+        node = self._nodes.get(self._source(state, now_ms))
+        return node is not None and node.request is not None
+
     def next_wake_ms(self, now_ms: int) -> int | None:
         times = [node.retry_at_ms for node in self._nodes.values() if node.retry_at_ms > now_ms]
         return min(times, default=None)

@@ -58,7 +58,7 @@ class Records(Sequence[Record]):
         return bool(self._ends)
 
     def __iter__(self) -> Iterator[Record]:
-        return chain.from_iterable(map(_records, self.columns))
+        return chain.from_iterable(map(records_of, self.columns))
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -119,11 +119,12 @@ class Records(Sequence[Record]):
                 yield part.rows(max(0, start - first), min(len(part), stop - first))
 
 
-def _records(part: Columns) -> Iterator[Record]:
+def records_of(part: Columns, topics: Iterable[str] | None = None) -> Iterator[Record]:
+    """The records of one part, built as they are asked for. ``topics``: its topic, once for each of them."""
     return map(
         _new_record,
         zip(
-            repeat(part.topic),
+            repeat(part.topic) if topics is None else topics,
             repeat(part.partition),
             part.offsets,
             part.timestamps,

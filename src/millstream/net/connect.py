@@ -122,6 +122,7 @@ class PendingConnection:
             self._handler,
             max_frame_bytes=self._max_frame_bytes,
             eager_bytes=min(self._max_frame_bytes, _EAGER_BYTES),
+            memory=self._reactor.frame_memory,
         )
         self._handler.connected()
 

@@ -1,7 +1,8 @@
 """Framed messages over a non-blocking socket: each is four bytes of size, then so many bytes.
 
 Receiving: small frames are cut out of one buffer that all connections of a thread share; a large frame gets
-memory of its own, which grows only as its bytes arrive, so that a claimed size alone costs nothing.
+memory of its own, which grows only as its bytes arrive, so that a claimed size alone costs nothing. A client,
+who receives one large frame after the other, has their memory used again (see ``memory``).
 Sending: chunks are queued and leave at the end of the loop's turn, many replies in one system call. A piece
 of a file goes from the page cache to the socket without passing through Python.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from millstream.errors import CorruptMessage
+from millstream.net.memory import FrameMemory
 from millstream.net.reactor import READABLE, WRITABLE, Reactor
 from millstream.wire.slices import FileSlice
 
@@ -61,9 +63,11 @@ class FrameConnection:
         max_frame_bytes: int,
         eager_bytes: int = 1 << 16,
         account: MemoryAccount | None = None,
+        memory: FrameMemory | None = None,
         on_drained: Callable[[], None] | None = None,
     ) -> None:
         """``eager_bytes``: up to this size a frame's memory is taken at once, beyond it as bytes arrive.
+        ``memory``: where that of large frames comes from; without it, each has fresh memory.
 
         ``on_drained`` is called when the socket has taken everything, while reading is paused.
         """
@@ -74,6 +78,7 @@ class FrameConnection:
         self._max_frame_bytes = max_frame_bytes
         self._eager_bytes = eager_bytes
         self._account = account
+        self._memory = memory
         self._on_drained = on_drained
         self._partial = b""
         self._frame: memoryview | None = None
@@ -206,7 +211,7 @@ class FrameConnection:
         self._reserve(room)
         if not self._open:
             return
-        self._frame = memoryview(bytearray(room))
+        self._frame = self._new_memory(room)
         self._frame[: len(begun)] = begun
         self._frame_size = size
         self._frame_filled = len(begun)
@@ -218,9 +223,12 @@ class FrameConnection:
         self._reserve(room - len(self._frame))
         if not self._open:
             return
-        larger = memoryview(bytearray(room))
+        larger = self._new_memory(room)
         larger[: self._frame_filled] = self._frame
         self._frame = larger
+
+    def _new_memory(self, size: int) -> memoryview:
+        return memoryview(bytearray(size)) if self._memory is None else self._memory.take(size)
 
     def _finish_frame(self) -> None:
         frame = self._frame

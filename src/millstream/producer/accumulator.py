@@ -13,24 +13,31 @@ from typing import Any, Final
 
 from millstream.model import Header
 from millstream.producer.batch import Batch
+from millstream.producer.block import Block
 from millstream.producer.partitioner import next_sticky, partition_for_key
+from millstream.producer.times import Times
 from millstream.wire.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NEVER_MS: Final = 1 << 62
 AWAKE_MS: Final = -1
 """In place of the time at which the sender wakes: it is at work, and will look before it sleeps."""
+_REMEMBERED_KEYS: Final = 1 << 14
+_REMEMBERED_KEY_BYTES: Final = 64
 
 
 class PartitionQueue:
     """The batches of one partition: those that wait, oldest first, and those that were sent and not yet
     settled.
 
-    ``open`` is the last one of those that wait, as long as records may still be added to it. The fields from
-    ``identity`` on belong to ``Sequences``.
+    ``open`` is the last one of those that wait, as long as records may still be added to it. It lies in
+    ``door``, alone, while nobody is adding to it: whoever takes it out of there (one step, which no other
+    thread can interrupt) has it for himself, and puts it back. That is a lock that costs a third of a real
+    one, and senders need no other. The fields from ``identity`` on belong to ``Sequences``.
     """
 
     __slots__ = (
         "assigned",
+        "door",
         "identity",
         "last_acked",
         "last_acked_offset",
@@ -49,6 +56,7 @@ class PartitionQueue:
         self.partition = partition
         self.waiting: deque[Batch] = deque()
         self.open: Batch | None = None
+        self.door: list[Batch] = []
         self.on_wire = 0
         self.sent: list[Batch] = []
         self.identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -61,8 +69,29 @@ class PartitionQueue:
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    def close_open(self) -> None:
+    def open_with(self, batch: Batch) -> None:
+        """Let further records join this batch."""
+        assert self.open is None, "one batch is open at a time"
+        self.open = batch
+        self.door.append(batch)
+
+    def close_open(self) -> bool:
+        """Let no record join the open batch any more; False while somebody is adding one."""
+        if self.open is None:
+            return True
+        try:
+            self.door.pop()
+        except IndexError:
+            return False
+        self.open.seal()
+        self.open = None
+        return True
+
+    def abandon_open(self) -> None:
+        """The open batch has failed. A record that somebody is adding to it has failed with it."""
         if self.open is not None:
+            self.door.clear()
+            self.door = []  # whoever holds the batch puts it back where nobody looks any more
             self.open.seal()
             self.open = None
 
@@ -70,7 +99,7 @@ class PartitionQueue:
 class Topic:
     """The queues of one topic, and the partition that records without a key go to at the moment."""
 
-    __slots__ = ("available", "name", "queues", "sticky", "sticky_bytes")
+    __slots__ = ("_by_key", "available", "name", "queues", "sticky", "sticky_bytes")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,6 +107,24 @@ class Topic:
         self.available: Sequence[int] = ()
         self.sticky: PartitionQueue | None = None
         self.sticky_bytes = 0
+        self._by_key: dict[bytes, PartitionQueue] = {}
+
+    def grow(self, partitions: int) -> None:
+        """Have so many partitions at least; keys then meet in others than before."""
+        if partitions > len(self.queues):
+            self.queues += [PartitionQueue(self.name, n) for n in range(len(self.queues), partitions)]
+            self._by_key = {}
+
+    def queue_of(self, key: bytes) -> PartitionQueue:
+        """The partition of a key. Keys repeat, and a lookup is 20 times as fast as hashing in Python."""
+        queue = self._by_key.get(key)
+        if queue is None:
+            queue = self.queues[partition_for_key(key, len(self.queues))]
+            if len(key) <= _REMEMBERED_KEY_BYTES:
+                if len(self._by_key) >= _REMEMBERED_KEYS:
+                    self._by_key.clear()
+                self._by_key[key] = queue
+        return queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +137,18 @@ class Limits:
 
 
 class Accumulator:
-    """All queues. ``make_delivery(topic, partition, timestamps)`` makes what waits for a new batch's
+    """All queues. ``make_delivery(topic, partition, times)`` makes what waits for a new batch's
     outcome.
     """
 
     def __init__(
         self,
         limits: Limits,
-        make_delivery: Callable[[str, int, list[int]], Any],
+        make_delivery: Callable[[str, int, Times], Any],
         chance: Callable[[], float],
     ) -> None:
         self.limits = limits
+        self.batch_size = max(1, limits.batch_size)
         self.topics: dict[str, Topic] = {}
         self.active: dict[PartitionQueue, None] = {}
         """Queues with batches that wait; those that were served come last."""
@@ -113,7 +161,8 @@ class Accumulator:
         """Threads that wait for all to be sent."""
         self.wakes_at_ms = NEVER_MS
         """When the sender looks again by itself."""
-        self._batch_size = max(1, limits.batch_size)
+        self._filled = False
+        """Whether a batch was closed as it is full, and the sender need not have heard of it."""
         self._make_delivery = make_delivery
         self._chance = chance
 
@@ -126,27 +175,31 @@ class Accumulator:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header],
-        timestamp: int,
+        timestamp: float,
         size: int,
-    ) -> Batch | None:
-        """Add a record to an open batch with room for it, as its last; None where there is no such batch."""
+    ) -> tuple[Batch, int] | None:
+        """Add a record to an open batch with room for it: that batch, and the record's place in it.
+
+        None where there is no such batch, or somebody has it.
+        """
+        queue = topic.sticky
         if partition is not None:
-            batch = topic.queues[partition].open
+            queue = topic.queues[partition]
         elif key is not None:
-            batch = topic.queues[partition_for_key(key, len(topic.queues))].open
-        elif topic.sticky is not None:
-            batch = topic.sticky.open
-        else:
+            queue = topic.queue_of(key)
+        if queue is None or not queue.door:
             return None
-        if batch is None or batch.size + size > self._batch_size:
+        try:
+            batch = queue.door.pop()
+        except IndexError:  # somebody was faster
             return None
-        batch.size += size
-        batch.keys.append(key)
-        batch.values.append(value)
-        batch.timestamps.append(timestamp)
-        if headers:
-            batch.headers[len(batch.values) - 1] = headers
-        return batch
+        try:
+            if size > batch.room:
+                return None
+            batch.add(key, value, headers, timestamp, size)
+            return batch, len(batch.values) - 1
+        finally:
+            queue.door.append(batch)
 
     def append_new(
         self,
@@ -155,51 +208,71 @@ class Accumulator:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header],
-        timestamp: int,
+        timestamp: float,
         size: int,
         now_ms: int,
     ) -> Batch | None:
-        """Add a record to a new batch, that others may join; None where the memory does not allow it."""
-        reserved = max(self._batch_size, size)
-        if reserved > self.free_bytes:
+        """Add a record to a new batch, that others may join; None where the memory does not allow it, or
+        somebody is adding to the one that is open.
+        """
+        if self.lacks_memory(size):
             return None
-        queue = self._choose(topic, partition, key, size)
-        queue.close_open()
-        self.free_bytes -= reserved
-        timestamps = [timestamp]
-        batch = Batch(queue, now_ms, reserved, self._make_delivery(topic.name, queue.partition, timestamps))
-        batch.timestamps = timestamps
-        batch.keys.append(key)
-        batch.values.append(value)
-        batch.size = size
-        if headers:
-            batch.headers[0] = headers
-        queue.waiting.append(batch)
-        queue.open = batch
-        self.active.setdefault(queue)
-        self.incomplete[batch] = None
+        queue = self.choose(topic, partition, key, size)
+        if not queue.close_open():
+            return None
+        times = Times()
+        delivery = self._make_delivery(topic.name, queue.partition, times)
+        batch = Batch(queue, now_ms, max(self.batch_size, size), delivery, times)
+        batch.add(key, value, headers, timestamp, size)
+        self.open_batch(batch)
         return batch
 
-    def _choose(self, topic: Topic, partition: int | None, key: bytes | None, size: int) -> PartitionQueue:
+    def new_block(self, queue: PartitionQueue, size: int, now_ms: int) -> Block:
+        """Open a block for records by the column, of which the first takes this size. There is memory for
+        it.
+        """
+        delivery = self._make_delivery(queue.topic, queue.partition, Times())
+        block = Block(queue, now_ms, max(self.batch_size, size), delivery)
+        self.open_batch(block)
+        return block
+
+    def lacks_memory(self, size: int) -> bool:
+        """Whether there is no memory for a batch that begins with a record of this size."""
+        return max(self.batch_size, size) > self.free_bytes
+
+    def open_batch(self, batch: Batch) -> None:
+        """Queue a new batch and let records join it; the one before is closed."""
+        queue = batch.queue
+        queue.open_with(batch)
+        queue.waiting.append(batch)
+        self.free_bytes -= batch.reserved
+        self.active.setdefault(queue)
+        self.incomplete[batch] = None
+
+    def choose(self, topic: Topic, partition: int | None, key: bytes | None, size: int) -> PartitionQueue:
+        """The queue for a record that does not fit into an open batch."""
         if partition is not None:
             return topic.queues[partition]
         if key is not None:
-            return topic.queues[partition_for_key(key, len(topic.queues))]
+            return topic.queue_of(key)
         open_bytes = topic.sticky.open.size if topic.sticky is not None and topic.sticky.open else 0
-        if topic.sticky is None or topic.sticky_bytes + open_bytes + size > self._batch_size:
+        if topic.sticky is None or topic.sticky_bytes + open_bytes + size > self.batch_size:
             self._move_sticky(topic)
         assert topic.sticky is not None, "a topic with partitions has a sticky one"
         return topic.sticky
 
     def _move_sticky(self, topic: Topic) -> None:
         """Records without a key have filled a batch for one partition: go on with another."""
+        if topic.sticky is not None and topic.sticky.close_open():
+            self._filled = True
         choice = next_sticky(len(topic.queues), topic.available, self._chance())
         topic.sticky = topic.queues[choice]
         topic.sticky_bytes = 0
 
     def must_wake(self, batch: Batch, now_ms: int) -> bool:
         """Whether the sender must be told of a new batch, as it would look too late by itself."""
-        ahead = len(batch.queue.waiting) > 1 or batch.size >= self._batch_size
+        ahead = self._filled or len(batch.queue.waiting) > 1 or batch.size >= self.batch_size
+        self._filled = False
         return (now_ms if ahead else self.ready_at_ms(batch)) < self.wakes_at_ms
 
     # -- topics
@@ -209,8 +282,7 @@ class Accumulator:
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(name)
-        for partition in range(len(topic.queues), partitions):
-            topic.queues.append(PartitionQueue(name, partition))
+        topic.grow(partitions)
         topic.available = available
         return topic
 
@@ -221,18 +293,24 @@ class Accumulator:
         if batch.is_retry:
             return batch.retry_at_ms
         queue = batch.queue
-        if len(queue.waiting) > 1 or batch.size >= self._batch_size or self.flushing or self.starving:
+        full = batch is not queue.open or batch.size >= self.batch_size
+        if full or len(queue.waiting) > 1 or self.flushing or self.starving:
             return batch.created_ms
         return batch.created_ms + self.limits.linger_ms
 
-    def take_first(self, queue: PartitionQueue) -> Batch:
-        """Remove the oldest waiting batch, to be sent now. No record joins it any more."""
-        batch = queue.waiting.popleft()
+    def take_first(self, queue: PartitionQueue) -> Batch | None:
+        """Remove the oldest waiting batch, to be sent now. No record joins it any more.
+
+        None while somebody is adding one.
+        """
+        batch = queue.waiting[0]
         if batch is queue.open:
+            if not queue.close_open():
+                return None
             topic = self.topics[queue.topic]
             if topic.sticky is queue:
                 topic.sticky_bytes += batch.size
-            queue.close_open()
+        queue.waiting.popleft()
         del self.active[queue]
         if queue.waiting:
             self.active[queue] = None
@@ -266,10 +344,7 @@ class Accumulator:
         batch.done = True
         self.incomplete.pop(batch, None)
         self.free_bytes += batch.reserved
-        # The columns may be large, and whoever waits for the outcome keeps only what that needs.
-        batch.keys = batch.values = []
-        batch.headers = {}
-        batch.payload = batch.encoded = None
+        batch.release()
 
     def remove_waiting(self, batch: Batch) -> None:
         """Take a batch out of its queue without sending it, if it is there."""
@@ -277,6 +352,6 @@ class Accumulator:
         if batch in queue.waiting:
             queue.waiting.remove(batch)
             if batch is queue.open:
-                queue.close_open()
+                queue.abandon_open()
             if not queue.waiting:
                 self.active.pop(queue, None)

@@ -2,96 +2,102 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
-from millstream.model import RecordMetadata
+from millstream.producer.arrow_columns import COLUMNS, Reader
+from millstream.producer.batch import RECORD_OVERHEAD
+from millstream.producer.columns import Columns, row_numbers
+from millstream.producer.futures import Rows
+from millstream.producer.intake import Intake
+from millstream.producer.kernels import encoder
+from millstream.wire.batches import BATCH_OVERHEAD
+from millstream.wire.encode import MAX_RECORD_OVERHEAD, Kernels
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from millstream.producer.producer import Producer
+    from millstream.producer.accumulator import Topic
+    from millstream.wire.encode import Longs
 
-_COLUMNS = ("value", "key", "headers", "partition", "timestamp")
-
-
-def send_rows(producer: Producer, topic: str, batch: pyarrow.RecordBatch | pyarrow.Table) -> Future[int]:
-    """Send each row as a record; the future's result is their number, once all are delivered.
-
-    Columns, of which only one of ``value`` and ``key`` must be there: ``value`` and ``key`` (binary or
-    string: sent as they are; other types go through the producer's serializers), ``headers`` (lists of name
-    and value, or a map), ``partition``, ``timestamp`` (milliseconds since 1970, or an Arrow timestamp). Nulls
-    stand for what ``send`` does without the argument. The future fails with the first error that a record
-    meets; the others are delivered all the same. An error that ``send`` itself raises leaves the rows before
-    it sent, and is raised here.
-    """
-    columns = _read_columns(batch)
-    pending = _Pending(batch.num_rows)
-    for index in range(batch.num_rows):
-        row = {name: values[index] for name, values in columns.items()}
-        record = producer.send(
-            topic,
-            row.get("value"),
-            row.get("key"),
-            headers=row.get("headers") or (),
-            partition=row.get("partition"),
-            timestamp=row.get("timestamp"),
-        )
-        record.add_done_callback(pending.delivered)
-    return pending.outcome
+_PIECE_ROWS: Final = 1 << 16
+"""So many rows are taken up at once: enough for large batches, and a bounded memory besides the table."""
+_PLAIN_ROWS: Final = 1 << 12
+"""While the compiled loops are not there: so few that they take over soon."""
 
 
-def _read_columns(batch: pyarrow.RecordBatch | pyarrow.Table) -> dict[str, list[Any]]:
-    names = batch.schema.names
-    unknown = [name for name in names if name not in _COLUMNS]
+def send_rows(
+    intake: Intake, reader: Reader, topic: str, table: pyarrow.RecordBatch | pyarrow.Table
+) -> Future[int]:
+    """Send each row as a record; see ``Producer.send_arrow``."""
+    names = table.schema.names
+    unknown = [name for name in names if name not in COLUMNS]
     if unknown or not {"value", "key"} & set(names):
         raise MisuseError(
-            f"the columns are {', '.join(names)}: they must be among {', '.join(_COLUMNS)}, with value or key"
+            f"the columns are {', '.join(names)}: they must be among {', '.join(COLUMNS)}, with value or key"
         )
-    return {name: _read_column(name, batch.column(name)) for name in names}
+    outcome = Rows(table.num_rows)
+    sender = _RowSender(intake, reader, topic, outcome)
+    for piece in _pieces(table):
+        sender.send(piece)
+    return outcome.future
 
 
-def _read_column(name: str, column: Any) -> list[Any]:
-    import pyarrow
-
-    kind = column.type
-    if name in ("value", "key") and (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-        column = column.cast(pyarrow.large_binary())
-    if name == "timestamp" and pyarrow.types.is_timestamp(kind):
-        column = column.cast(pyarrow.timestamp("ms"), safe=False).cast(pyarrow.int64())
-    values: list[Any] = column.to_pylist()
-    if name == "headers":
-        return [None if row is None else [_header(entry) for entry in row] for row in values]
-    return values
+def _pieces(table: Any) -> Iterator[Any]:
+    """The rows as record batches that are not too long."""
+    for batch in table.to_batches() if hasattr(table, "to_batches") else (table,):
+        first = 0
+        while first < batch.num_rows:
+            limit = _PLAIN_ROWS if encoder.ready(batch.nbytes) is None else _PIECE_ROWS
+            yield batch.slice(first, limit)
+            first += limit
 
 
-def _header(entry: Any) -> tuple[str, bytes | None]:
-    """A header as Arrow gives it: a struct with two fields becomes a dict, an entry of a map a pair."""
-    name, value = entry.values() if isinstance(entry, dict) else entry
-    return name, value.encode() if isinstance(value, str) else value
+class _RowSender:
+    """Sends the pieces of one table."""
+
+    def __init__(self, intake: Intake, reader: Reader, topic: str, outcome: Rows) -> None:
+        self._intake = intake
+        self._reader = reader
+        self._name = topic
+        self._outcome = outcome
+
+    def send(self, piece: Any) -> None:
+        kernels = encoder.kernels
+        if kernels is None:
+            self._send_plainly(piece)
+            return
+        columns = self._reader.columns(piece)
+        sizes = columns.field_sizes
+        self._intake.check_size(RECORD_OVERHEAD + int(sizes.max()))
+        sizes = sizes + (BATCH_OVERHEAD + MAX_RECORD_OVERHEAD)
+        chosen, highest = self._reader.partitions(piece)
+        topic = self._intake.topic(self._name, highest, self._intake.deadline())
+        for partition, rows in _grouped(kernels, topic, columns, chosen):
+            self._intake.add_rows(topic, partition, columns, rows, sizes, self._outcome)
+
+    def _send_plainly(self, piece: Any) -> None:
+        """Row by row, while the compiled loops are not there yet."""
+        rows = zip(*self._reader.lists(piece), strict=True)
+        for key, value, headers, partition, timestamp in rows:
+            record = self._intake.send(self._name, value, key, headers, partition, timestamp)
+            record.add_done_callback(self._outcome.record_done)
 
 
-class _Pending:
-    """Counts records down to the last outcome."""
+def _grouped(
+    kernels: Kernels, topic: Topic, columns: Columns, chosen: Longs | None
+) -> Sequence[tuple[int | None, Longs]]:
+    """The rows of each partition, in their order; those that may go to any come last, with None."""
+    import numpy as np
 
-    def __init__(self, count: int) -> None:
-        self.outcome: Future[int] = Future()
-        self._count = count
-        self._left = count
-        self._error: BaseException | None = None
-        self._lock = threading.Lock()
-        if not count:
-            self.outcome.set_result(0)
-
-    def delivered(self, record: Future[RecordMetadata]) -> None:
-        with self._lock:
-            self._left -= 1
-            self._error = self._error or record.exception()
-            if self._left:
-                return
-        if self._error is not None:
-            self.outcome.set_exception(self._error)
-        else:
-            self.outcome.set_result(self._count)
+    count, partitions = len(columns.timestamps), len(topic.queues)
+    if chosen is None:
+        chosen = np.full(count, -1, np.int64)
+    if kernels.hash_keys(*columns.keys.arrays, partitions, chosen) == count:
+        return [(None, row_numbers(count))]
+    ends, order = np.zeros(partitions + 1, np.int64), np.empty(count, np.int64)
+    kernels.group_rows(chosen, ends, order)
+    groups = np.split(order, ends[:-1])
+    return [(None if n == partitions else n, rows) for n, rows in enumerate(groups) if len(rows)]

@@ -23,9 +23,11 @@ from millstream.errors import (
 from millstream.model import TopicPartition
 from millstream.producer.accumulator import NEVER_MS, Accumulator, Limits, PartitionQueue
 from millstream.producer.batch import Batch
+from millstream.producer.compiling import background
 from millstream.producer.futures import Board, Delivery, run_callback
 from millstream.producer.sender import Finished, Sender, SendLimits
 from millstream.producer.sequences import Sequences
+from millstream.wire.batches import BATCH_OVERHEAD
 from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
@@ -77,8 +79,8 @@ class ProducerDriver:
         self._id_retry_at_ms = 0
         self.sequences = Sequences() if config.enable_idempotence else None
         self.accumulator = Accumulator(
-            Limits(config.batch_size, config.linger_ms, config.buffer_memory),
-            lambda topic, partition, timestamps: Delivery(self.board, topic, partition, timestamps),
+            Limits(_batch_size(config), config.linger_ms, config.buffer_memory),
+            lambda topic, partition, times: Delivery(self.board, topic, partition, times),
             random.random,
         )
         self.sender = Sender(
@@ -134,6 +136,7 @@ class ProducerDriver:
 
     def start(self) -> None:
         """Take part in the client's loop."""
+        background.on_volume()
 
         def attach() -> None:
             self.client.on_metadata(self.cluster_changed)
@@ -157,7 +160,7 @@ class ProducerDriver:
                 self.accumulator.flushing -= 1
 
     def _flush_timed_out(self, timeout_s: float | None) -> MillstreamTimeoutError:
-        left = sum(len(batch.timestamps) for batch in self.accumulator.incomplete)
+        left = sum(batch.records for batch in self.accumulator.incomplete)
         return MillstreamTimeoutError(f"{left} records were not delivered within {timeout_s:.3g} seconds")
 
     def release_waiters(self) -> None:
@@ -359,12 +362,17 @@ class ProducerDriver:
             run_callback(future, callback)
 
     def _count(self, one: Finished) -> None:
-        count = len(one.batch.timestamps)
+        count = one.batch.count
         if one.error is None:
             self.metrics.records_delivered += count
         else:
             self.metrics.records_failed += count
             log.warning("%d records for %s were not delivered: %s", count, one.batch.queue, one.error)
+
+
+def _batch_size(config: ProducerConfig) -> int:
+    """A batch has to fit into a request, and into the memory."""
+    return min(config.batch_size, config.max_request_size - BATCH_OVERHEAD, config.buffer_memory)
 
 
 def _compression_level(config: ProducerConfig) -> int | None:

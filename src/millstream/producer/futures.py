@@ -8,14 +8,18 @@ deliveries of a producer share one lock and one condition (``Board``).
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import BrokerError, InvalidRecordError, MillstreamError, MillstreamTimeoutError
 from millstream.model import RecordMetadata
+from millstream.producer.times import Times
 
 log = logging.getLogger("millstream.producer")
 
@@ -69,16 +73,17 @@ class Delivery:
         "partition",
         "parts",
         "record_errors",
-        "timestamps",
+        "shares",
+        "times",
         "topic",
         "watched",
     )
 
-    def __init__(self, board: Board, topic: str, partition: int, timestamps: list[int]) -> None:
+    def __init__(self, board: Board, topic: str, partition: int, times: Times) -> None:
         self.board = board
         self.topic = topic
         self.partition = partition
-        self.timestamps = timestamps
+        self.times = times
         self.done = False
         self.base_offset = -1
         self.append_time = -1
@@ -87,6 +92,7 @@ class Delivery:
         self.parts: tuple[int, Delivery, Delivery] | None = None
         self.callbacks: list[tuple[RecordFuture, DoneCallback]] | None = None
         self.watched: list[RecordFuture] | None = None
+        self.shares: list[Share] | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -101,8 +107,8 @@ class Delivery:
         append_time: int,
         error: MillstreamError | None,
         record_errors: dict[int, str] | None,
-    ) -> list[tuple[RecordFuture, DoneCallback]]:
-        """Set the outcome, once. Returns the callbacks to run, without the lock."""
+    ) -> list[tuple[Any, Callable[[Any], object]]]:
+        """Set the outcome, once. Returns what to call with what, without the lock."""
         assert not self.done, "a batch has one outcome"
         self.base_offset = base_offset
         self.append_time = append_time
@@ -111,25 +117,43 @@ class Delivery:
         self.done = True
         for future in self.watched or ():
             future.tell_watchers()
-        callbacks, self.callbacks, self.watched = self.callbacks or [], None, None
+        callbacks: list[tuple[Any, Callable[[Any], object]]] = [*(self.callbacks or ())]
+        callbacks += [(share, self._settle) for share in self.shares or ()]
+        self.callbacks = self.watched = self.shares = None
         return callbacks
+
+    def _settle(self, share: Share) -> None:
+        """Without the lock: the outcome does not change any more."""
+        share.outcome.settle(share.count, self.error_among(share.first, share.count))
 
     def split(self, middle: int) -> tuple[Delivery, Delivery]:
         """The batch is sent in two parts: each record's outcome is that of its part from now on."""
-        first = Delivery(self.board, self.topic, self.partition, self.timestamps[:middle])
-        second = Delivery(self.board, self.topic, self.partition, self.timestamps[middle:])
+        first = Delivery(self.board, self.topic, self.partition, self.times.part(0, middle))
+        second = Delivery(self.board, self.topic, self.partition, self.times.part(middle))
         self.parts = (middle, first, second)
         for future, callback in self.callbacks or ():
             future.located().add_callback(future, callback)
         for future in self.watched or ():
             future.located().watch(future)
-        self.callbacks = self.watched = None
+        for share in self.shares or ():
+            before = min(share.count, max(0, middle - share.first))
+            if before:
+                first.add_share(share.outcome, share.first, before)
+            if before < share.count:
+                second.add_share(share.outcome, max(0, share.first - middle), share.count - before)
+        self.callbacks = self.watched = self.shares = None
         return first, second
 
     def add_callback(self, future: RecordFuture, callback: DoneCallback) -> None:
         if self.callbacks is None:
             self.callbacks = []
         self.callbacks.append((future, callback))
+
+    def add_share(self, outcome: Rows, first: int, count: int) -> None:
+        """So many records from this place on belong to a call that waits for all of its own."""
+        if self.shares is None:
+            self.shares = []
+        self.shares.append(Share(outcome, first, count))
 
     def watch(self, future: RecordFuture) -> None:
         if self.watched is None:
@@ -152,10 +176,52 @@ class Delivery:
         )
         return kind(f"{where}: {message or error.detail}")
 
+    def error_among(self, first: int, count: int) -> MillstreamError | None:
+        """The error of the first of these records that is at fault, or of all."""
+        at_fault = [index for index in self.record_errors or () if first <= index < first + count]
+        return self.error_at(min(at_fault, default=first))
+
     def metadata_at(self, index: int) -> RecordMetadata:
         offset = self.base_offset + index if self.base_offset >= 0 else -1
-        timestamp = self.append_time if self.append_time >= 0 else self.timestamps[index]
+        timestamp = self.append_time if self.append_time >= 0 else self.times.at(index)
         return RecordMetadata(self.topic, self.partition, offset, timestamp)
+
+
+class Rows:
+    """What one ``send_arrow`` waits for: the outcome of each of its records. Any thread may call."""
+
+    def __init__(self, count: int) -> None:
+        self.future: Future[int] = Future()
+        self._count = self._left = count
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        if not count:
+            self.future.set_result(0)
+
+    def settle(self, count: int, error: BaseException | None) -> None:
+        """So many records have their outcome. The future gets its own after the last: the first error."""
+        with self._lock:
+            self._left -= count
+            self._error = self._error or error
+            if self._left:
+                return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(self._count)
+
+    def record_done(self, record: Future[RecordMetadata]) -> None:
+        """As a callback: a record that was sent by itself has its outcome."""
+        self.settle(1, record.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The records of one ``send_arrow`` in one batch."""
+
+    outcome: Rows
+    first: int
+    count: int
 
 
 class RecordFuture(Future[RecordMetadata]):
@@ -263,7 +329,32 @@ class RecordFuture(Future[RecordMetadata]):
             (watcher.add_exception if failed else watcher.add_result)(self)
 
 
-def run_callback(future: RecordFuture, callback: DoneCallback) -> None:
+new_future = object.__new__
+"""Makes a RecordFuture without a call of its __init__, which would cost as much again."""
+
+
+class _Keeper:
+    """As a batch keeps the future of its last record."""
+
+    __slots__ = ("spare",)
+
+    spare: RecordFuture
+
+
+def _count_references() -> int:
+    """What ``getrefcount`` says of a future that nobody has but its batch, and whoever asks."""
+    keeper = _Keeper()
+    keeper.spare = new_future(RecordFuture)
+    future = keeper.spare
+    return getrefcount(future)
+
+
+# Without the interpreter's lock, such counts mean little: then no future is ever used again.
+UNSHARED: Final = _count_references() if getattr(sys, "_is_gil_enabled", lambda: True)() else -1
+"""How many references a future has that its batch may give out again, as nobody kept it."""
+
+
+def run_callback(future: Any, callback: Callable[[Any], object]) -> None:
     """As concurrent.futures does: an exception in a callback is logged, and harms nobody else."""
     try:
         callback(future)

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 
 _SEED = 0x9747B28C
 _MIX = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
-_CACHED_KEYS = 1 << 14
-_CACHED_KEY_BYTES = 64
-_WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(_CACHED_KEY_BYTES // 4 + 1)]
+_WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(17)]
 
 
 def murmur2(data: bytes) -> int:
@@ -35,14 +32,9 @@ def murmur2(data: bytes) -> int:
     return mixed ^ mixed >> 15
 
 
-# Keys repeat, and a lookup is 20 times as fast as hashing in Python.
-_murmur2_of_small = lru_cache(_CACHED_KEYS)(murmur2)
-
-
 def partition_for_key(key: bytes, partitions: int) -> int:
     """The partition of a key among so many."""
-    hashed = _murmur2_of_small(key) if len(key) <= _CACHED_KEY_BYTES else murmur2(key)
-    return (hashed & _POSITIVE) % partitions
+    return (murmur2(key) & _POSITIVE) % partitions
 
 
 def next_sticky(partitions: int, available: Sequence[int], chance: float) -> int:

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from time import time_ns
+from sys import getrefcount
+from time import time as now_s
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream import serde
-from millstream.client.blocking import BlockingCalls, Deadline
+from millstream.client.blocking import Deadline
 from millstream.client.client import Client
-from millstream.client.cluster import PartitionInfo, TopicInfo
+from millstream.client.cluster import PartitionInfo
 from millstream.config import ProducerConfig
 from millstream.errors import (
-    BrokerError,
-    BufferExhaustedError,
-    ClosedError,
-    MillstreamTimeoutError,
     MisuseError,
-    RecordTooLargeError,
     SerializationError,
-    UnknownTopicOrPartitionError,
 )
 from millstream.model import Header
 from millstream.producer import lifecycle
-from millstream.producer.accumulator import Topic
-from millstream.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
+from millstream.producer.batch import RECORD_OVERHEAD
 from millstream.producer.driver import ProducerDriver
-from millstream.producer.futures import Board, RecordFuture
-from millstream.wire.batches import BATCH_OVERHEAD
+from millstream.producer.futures import UNSHARED, RecordFuture, new_future
+from millstream.producer.intake import Intake
 
 if TYPE_CHECKING:
     import pyarrow
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
-
-_METADATA_WAIT_S = 0.1
 
 
 class Producer:
@@ -59,10 +50,10 @@ class Producer:
         self._config = config
         self._serialize_key = _serializer(config.key_serializer, "key_serializer")
         self._serialize_value = _serializer(config.value_serializer, "value_serializer")
-        # None: what is bytes already needs no call.
-        self._plain_keys = serde.format_name(config.key_serializer) == "bytes"
-        self._plain_values = serde.format_name(config.value_serializer) == "bytes"
-        self._max_record_bytes = min(config.max_request_size, config.buffer_memory) - BATCH_OVERHEAD
+        # Then what is bytes already needs no call.
+        self._plain = (
+            serde.format_name(config.key_serializer) == serde.format_name(config.value_serializer) == "bytes"
+        )
         self._client = Client(
             config,
             max_in_flight=config.max_in_flight_requests_per_connection,
@@ -70,14 +61,9 @@ class Producer:
             metadata_max_idle_ms=config.metadata_max_idle_ms,
         )
         self._io = self._client.io
-        self._calls = BlockingCalls(self._client)
         self._driver = ProducerDriver(self._client, config)
-        self._board: Board = self._driver.board
-        self._lock = self._board.lock
-        self._accumulator = self._driver.accumulator
-        self._topics = self._accumulator.topics
-        self._append = self._accumulator.append
-        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._intake = Intake(self._client, self._driver, config)
+        self._topics = self._driver.accumulator.topics
         self._driver.start()
         lifecycle.opened(self._driver)
         weakref.finalize(self, lifecycle.forgotten, self._driver).atexit = False
@@ -106,144 +92,66 @@ class Producer:
         """
         if self._io.refusal is not None:
             self._io.check()
-        if value is not None and not (self._plain_values and type(value) is bytes):
-            value = serde.serialize(self._serialize_value, value, topic)
-        if key is not None and not (self._plain_keys and type(key) is bytes):
-            key = serde.serialize(self._serialize_key, key, topic, "key")
-        size = RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
-        pairs: Sequence[Header] = ()
-        if headers:
-            pairs = _checked_headers(headers)
-            size += sum(len(name) + len(data or b"") + HEADER_OVERHEAD for name, data in pairs)
-        if size > self._max_record_bytes:
-            raise self._too_large(size)
-        if timestamp is None:
-            timestamp = time_ns() // 1_000_000
-        else:
-            _check_timestamp(timestamp)
-        known = self._topics.get(topic)
-        if known is not None and (partition is None or 0 <= partition < len(known.queues)):
-            # Not "with": taking and giving the lock by hand costs half as much, for each record.
-            self._acquire()
+        if (
+            type(value) is bytes
+            and (key is None or type(key) is bytes)
+            and partition is None
+            and timestamp is None
+            and not headers
+            and self._plain
+        ):
+            # What most sends are, with every call written out that can be: each would cost as much as a good
+            # part of the rest.
             try:
-                batch = self._append(known, partition, key, value, pairs, timestamp, size)
-                if batch is not None:
-                    return RecordFuture(batch.delivery, len(batch.values) - 1)
+                known = self._topics[topic]
+                size = len(value) + RECORD_OVERHEAD
+                if key is None:
+                    door = known.sticky.door  # type: ignore[union-attr]
+                else:
+                    door = known.queue_of(key).door
+                    size += len(key)
+                batch = door.pop()
+            except (LookupError, TypeError, AttributeError):  # nothing is open, or somebody has it
+                return self._send_any(topic, value, key, (), None, None)
+            try:
+                room = batch.room - size
+                if room >= 0:
+                    batch.room = room
+                    moment = now_s()
+                    if moment >= batch.until:
+                        batch.tick(moment)
+                    future: RecordFuture = batch.spare
+                    if getrefcount(future) != UNSHARED:
+                        batch.spare = future = new_future(RecordFuture)
+                        future._delivery = batch.delivery
+                    values = batch.values
+                    future._index = len(values)
+                    values.append(value)
+                    if key is not None:
+                        batch.add_key(key)
+                    return future
             finally:
-                self._release()
-        return self._send_slowly(topic, partition, key, value, pairs, timestamp, size)
+                door.append(batch)
+        return self._send_any(topic, value, key, headers, partition, timestamp)
 
-    def _send_slowly(
-        self,
-        name: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        timestamp: int,
-        size: int,
+    def _send_any(
+        self, name: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp: int | None
     ) -> RecordFuture:
-        """The record opens a batch: perhaps wait for metadata or memory, and tell the sender."""
-        deadline = Deadline(self._config.max_block_ms / 1000)
-        topic = self._known_topic(name, partition, deadline)
-        record = (topic, partition, key, value, headers, timestamp, size)
-        with self._lock:
-            while True:
-                batch = self._accumulator.append(*record)
-                if batch is not None:
-                    return RecordFuture(batch.delivery, len(batch.values) - 1)
-                now_ms = self._client.now_ms()
-                batch = self._accumulator.append_new(*record, now_ms)
-                if batch is not None:
-                    break
-                self._wait_for_memory(deadline)
-            future = RecordFuture(batch.delivery, 0)
-            wake = self._accumulator.must_wake(batch, now_ms)
-        if wake:
-            self._client.wake()
-        return future
-
-    def _wait_for_memory(self, deadline: Deadline) -> None:
-        """Under the lock, which is given up meanwhile."""
-        if self._io.is_current:
-            raise BufferExhaustedError("the buffer is full, and callbacks on the I/O thread cannot wait")
-        accumulator = self._accumulator
-        accumulator.starving += 1
-        try:
-            self._client.wake()
-            if not self._board.wait(time.monotonic() + deadline.remaining_s):
-                raise BufferExhaustedError(
-                    f"{accumulator.limits.buffer_memory} bytes of records wait, and none was sent within "
-                    f"max_block_ms ({self._config.max_block_ms}): send more slowly, or raise buffer_memory"
-                )
-        finally:
-            accumulator.starving -= 1
-        self._io.check()
-
-    def _too_large(self, size: int) -> RecordTooLargeError:
-        name = "max_request_size"
-        if self._config.buffer_memory < self._config.max_request_size:
-            name = "buffer_memory"
-        limit = getattr(self._config, name)
-        return RecordTooLargeError(
-            f"the record takes about {size + BATCH_OVERHEAD} bytes, more than {name} ({limit}): "
-            f"send less at once, or raise {name} (and the topic's max.message.bytes)"
-        )
+        """A record of any kind, or one that needs a new batch."""
+        value = serde.serialize(self._serialize_value, value, name)
+        key = serde.serialize(self._serialize_key, key, name, "key")
+        if timestamp is not None:
+            _check_timestamp(timestamp)
+        return self._intake.send(name, value, key, _checked_headers(headers), partition, timestamp)
 
     # -- topics
-
-    def _known_topic(self, name: str, partition: int | None, deadline: Deadline) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None or not topic.queues or (partition is not None and partition >= len(topic.queues)):
-            info = self._topic_info(name, partition, deadline)
-            available = [one.partition for one in info.partitions if one.leader is not None]
-            with self._lock:
-                topic = self._accumulator.update_topic(name, len(info.partitions), available)
-        if partition is not None and not 0 <= partition < len(topic.queues):
-            raise UnknownTopicOrPartitionError(
-                f"topic {name} has the partitions 0 to {len(topic.queues) - 1}, not {partition}"
-            )
-        return topic
-
-    def _topic_info(self, name: str, partition: int | None, deadline: Deadline) -> TopicInfo:
-        """What the brokers say about a topic; waits for one that is being made, and raises what will not
-        pass.
-        """
-        self._io.check_may_wait()
-        _check_topic(name)
-        client = self._client
-        client.submit(lambda: client.metadata.track([name]))
-        info = client.cluster.topic(name)
-        if info is not None and (partition is None or partition < len(info.partitions)):
-            return info
-        while True:
-            try:
-                cluster = self._calls.refresh_metadata([name], deadline, create=True)
-            except MillstreamTimeoutError as error:
-                raise self._unknown_topic(name, deadline) or error from error
-            info = cluster.topic(name)
-            if info is not None and info.partitions:
-                return info
-            error_now = cluster.errors.get(name)
-            if error_now is not None and not error_now.retriable:
-                raise error_now
-            if client.closing.wait(min(_METADATA_WAIT_S, deadline.remaining_s)):
-                raise ClosedError
-            if deadline.is_over:
-                raise self._unknown_topic(name, deadline) or MillstreamTimeoutError()
-
-    def _unknown_topic(self, name: str, deadline: Deadline) -> BrokerError | None:
-        error = self._client.cluster.errors.get(name)
-        if error is None:
-            return None
-        return type(error)(f"topic {name} was not there within max_block_ms ({deadline.timeout_s * 1000:g})")
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic with their leaders, in order; waits for metadata at most
         ``max_block_ms``.
         """
         timeout_s = self._config.max_block_ms / 1000 if timeout is None else timeout
-        return list(self._topic_info(topic, None, Deadline(timeout_s)).partitions)
+        return list(self._intake.topic_info(topic, None, Deadline(timeout_s)).partitions)
 
     # -- the end
 
@@ -276,7 +184,7 @@ class Producer:
 
     def metrics(self) -> dict[str, int | float]:
         """Counters: requests, bytes and latencies, and what became of records and batches."""
-        accumulator, driver = self._accumulator, self._driver
+        driver, accumulator = self._driver, self._driver.accumulator
         return {
             **self._client.metrics.snapshot(),
             **vars(driver.metrics),
@@ -289,19 +197,27 @@ class Producer:
     # -- columns
 
     def send_arrow(self, topic: str, batch: pyarrow.RecordBatch | pyarrow.Table) -> Future[int]:
-        """Send each row of a record batch or table as a record; see ``arrow.send_rows``."""
-        from millstream.producer.arrow import send_rows
+        """Send each row as a record; the future's result is their number, once all are delivered.
 
-        return send_rows(self, topic, batch)
+        Columns, of which only one of ``value`` and ``key`` must be there: ``value`` and ``key`` (binary or
+        text: sent as they are; other types go through the producer's serializers), ``headers`` (lists of name
+        and value, or a map), ``partition``, ``timestamp`` (milliseconds since 1970, or an Arrow timestamp).
+        Nulls stand for what ``send`` does without the argument. Waits for memory as ``send`` does.
+
+        The future fails with the first error that a record meets; the others are delivered all the same. What
+        can be known before sending is raised here, as by ``send``: then the rows may have been sent that are
+        well before the one at fault, and none behind it.
+        """
+        from millstream.producer.arrow import send_rows
+        from millstream.producer.arrow_columns import Reader
+
+        self._io.check()
+        reader = Reader(topic, self._serialize_key, self._serialize_value)
+        return send_rows(self._intake, reader, topic, batch)
 
 
 def _serializer(choice: Any, setting: str) -> serde.Serializer:
     return serde.serializer(choice, setting)
-
-
-def _check_topic(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise MisuseError(f"{name!r} is not the name of a topic")
 
 
 def _check_timestamp(timestamp: object) -> None:

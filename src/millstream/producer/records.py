@@ -1,4 +1,4 @@
-"""How the records of a batch become bytes: the producer's hottest code.
+"""How the records of a batch become bytes, in plain Python: until the compiled encoder is there.
 
 Most batches are plain: no headers, no nulls but perhaps all keys, nothing large. Those are encoded by column
 rather than by record: all sizes, all times, all values become pieces, which are dealt out into one list and
@@ -44,15 +44,17 @@ def _tables() -> _Tables:
 
 
 def encode_records(
-    keys: list[bytes | None],
+    keys: list[bytes | None] | None,
     values: list[bytes | None],
     timestamps: list[int],
     headers: Mapping[int, Sequence[Header]],
 ) -> bytes:
     """The records of a batch, one after the other: offsets count from 0, times from the first record's.
 
-    ``headers`` are those of the records that have any, by their place.
+    Without ``keys`` no record has one. ``headers`` are those of the records that have any, by their place.
     """
+    if keys is None:
+        keys = [None] * len(values)
     if not headers and _FEW < len(values) <= _LIMIT and None not in values and _is_brief(timestamps):
         without_key = keys.count(None)
         if without_key == len(keys):
@@ -120,14 +122,15 @@ def _encode_any(
             key or b"",
             NULL_LENGTH if value is None else encode_varint(len(value)),
             value or b"",
-            _encode_headers(headers[index]) if index in headers else _NO_HEADERS,
+            encode_headers(headers[index]) if index in headers else _NO_HEADERS,
         )
         parts.append(encode_varint(sum(map(len, body))))
         parts += body
     return b"".join(parts)
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """Their count and each name and value, as they stand at the end of a record."""
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()

@@ -91,8 +91,12 @@ class Sender:
             plan.needs_producer_id = self._sequences.needs_id and bool(accumulator.active)
         sendable, wake_at_ms = self._sendable(now_ms, cluster, plan)
         for node_id, queues in sendable.items():
-            if has_room(node_id):
-                plan.requests.append((node_id, self._take(queues)))
+            if not has_room(node_id):
+                continue
+            if batches := self._take(queues):
+                plan.requests.append((node_id, batches))
+            else:
+                wake_at_ms = min(wake_at_ms, now_ms + 1)  # somebody is adding a record, which takes no time
         accumulator.wakes_at_ms = min(wake_at_ms, self._next_expiry_ms())
         return plan
 
@@ -130,19 +134,23 @@ class Sender:
         return self._limits.one_at_a_time and batch.queue.on_wire > 0
 
     def _take(self, queues: list[PartitionQueue]) -> list[Batch]:
-        """The first batch of each queue, as many as fit into a request, but at least one."""
+        """The first batch of each queue, as many as fit into a request, but at least one.
+
+        Those to which a record is being added at this moment are left for the next time.
+        """
         batches: list[Batch] = []
         size = 0
         for queue in queues:
-            first = queue.waiting[0]
-            size += first.size
+            size += queue.waiting[0].size
             if batches and size > self._limits.max_request_size:
                 break
-            batches.append(self._accumulator.take_first(queue))
-            first.seal()
+            batch = self._accumulator.take_first(queue)
+            if batch is None:
+                continue
+            batches.append(batch)
             if self._sequences is not None:
-                self._sequences.sending(first)
-            first.on_wire = True
+                self._sequences.sending(batch)
+            batch.on_wire = True
             queue.on_wire += 1
         return batches
 
@@ -164,7 +172,7 @@ class Sender:
         return expired
 
     def _expiry_error(self, batch: Batch) -> MillstreamTimeoutError:
-        count = len(batch.values)
+        count = batch.records
         reason = f" (last error: {batch.last_error})" if batch.last_error is not None else ""
         return MillstreamTimeoutError(
             f"{count} record{'s' if count != 1 else ''} for {batch.queue} could not be delivered within "

@@ -1,0 +1,39 @@
+"""millstream on Spark: the source ``format("millstream")``, and loads that are members of a group.
+
+The public names. Each is imported when it is first used: Spark is large, and the modules that run inside its
+tasks need little of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from millstream.extras import require
+
+if TYPE_CHECKING:
+    from millstream.spark.source import register
+
+__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register"]
+
+_HOMES = {
+    "DeltaSink": "millstream.spark.sinks.delta",
+    "Load": "millstream.spark.load",
+    "PostgresSink": "millstream.spark.sinks.postgres",
+    "TopicSink": "millstream.spark.sinks.topic",
+    "register": "millstream.spark.source",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("pyspark", "spark")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -34,9 +34,10 @@ log = logging.getLogger("millstream.spark")
 _POLL_SECONDS: Final = 0.05
 """A poll that hands out nothing may have passed over markers up to the end of the range: look that often."""
 _LOOK_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 10.0
+"""A question may have to wait for the fetch before it, which waits for records."""
 _PATIENCE_SECONDS: Final = 5.0
 """What looks lost must look lost for so long: metadata and ends are wrong for a moment after a new leader."""
-_STALL_SECONDS: Final = 120.0
 
 _SMALL: Final = 16_384
 """A range of so few offsets is read with small fetches: what they bring beyond its end is for nothing."""
@@ -67,19 +68,21 @@ def read_range(
     columns: Sequence[str] | None = None,
     batch_rows: int = 65_536,
     fail_on_data_loss: bool = True,
+    stall_seconds: float = 120.0,
 ) -> Iterator[pa.RecordBatch]:
     """Read exactly the records of ``part``, in batches of at most ``batch_rows``.
 
     ``servers_settings`` are a consumer's, under Kafka's names; those of a group are left out. ``columns`` are
     those wanted (``schema.COLUMNS``), all by default. Raises DataLostError with the offsets that the log no
-    longer has; without ``fail_on_data_loss`` they are logged and left out.
+    longer has; without ``fail_on_data_loss`` they are logged and left out. Raises
+    MillstreamTimeoutError when nothing comes for ``stall_seconds``.
     """
     chosen = schema.choose(columns, headers=headers)
     if part.start >= part.end:
         return
     builder = BatchBuilder(part.topic, part.partition, chosen)
     with pool.borrowed(_settings(servers_settings, part)) as consumer:
-        for found in _Reading(consumer, part, batch_rows, fail_on_data_loss).run():
+        for found in _Reading(consumer, part, batch_rows, fail_on_data_loss, stall_seconds).run():
             yield builder.build(found)
 
 
@@ -94,12 +97,15 @@ def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, objec
 class _Reading:
     """A consumer on its way through a range."""
 
-    def __init__(self, consumer: Consumer, part: OffsetRange, batch_rows: int, fail_on_loss: bool) -> None:
+    def __init__(
+        self, consumer: Consumer, part: OffsetRange, batch_rows: int, fail_on_loss: bool, stall_seconds: float
+    ) -> None:
         self._consumer = consumer
         self._part = part
         self._where = part.topic_partition
         self._batch_rows = batch_rows
         self._fail_on_loss = fail_on_loss
+        self._stall_seconds = stall_seconds
         self._position = part.start
         self._moved_at = self._looked_at = time.monotonic()
         self._lost_since: float | None = None
@@ -163,10 +169,10 @@ class _Reading:
             return
         self._looked_at = now
         self._look_closely(now)
-        if now - self._moved_at > _STALL_SECONDS:
+        if now - self._moved_at > self._stall_seconds:
             rest = OffsetRange(self._part.topic, self._part.partition, self._position, self._part.end)
             raise MillstreamTimeoutError(
-                f"nothing came of {rest} for {_STALL_SECONDS:.0f} seconds: {self._consumer.diagnose()}"
+                f"nothing came of {rest} for {self._stall_seconds:.0f} seconds: {self._consumer.diagnose()}"
             )
 
     def _look_closely(self, now: float) -> None:
@@ -181,9 +187,9 @@ class _Reading:
     def _missing(self) -> str | None:
         """What is wrong with the partition, as it looks at the moment; None if nothing is."""
         try:
-            if self._where not in self._consumer.partitions_for(self._part.topic, timeout=_LOOK_SECONDS):
+            if self._where not in self._consumer.partitions_for(self._part.topic, timeout=_ANSWER_SECONDS):
                 return "the topic or partition does not exist any more"
-            end = self._consumer.end_offsets([self._where], timeout=_LOOK_SECONDS)[self._where]
+            end = self._consumer.end_offsets([self._where], timeout=_ANSWER_SECONDS)[self._where]
         except MillstreamTimeoutError:
             return None
         return f"the log ends at {end}" if end < self._part.end else None

@@ -34,6 +34,11 @@ def ddl(*, headers: bool) -> str:
     return ", ".join(f"{name} {_DDL[name]}" for name in names(headers=headers))
 
 
+def ddl_type(name: str) -> str:
+    """The type of one column as Spark's DDL."""
+    return _DDL[name]
+
+
 @cache
 def arrow_types() -> dict[str, Any]:
     """The Arrow type of each column, exactly as Spark expects it."""
@@ -61,7 +66,7 @@ def arrow_schema(chosen: Sequence[str]) -> Any:
 
 
 def choose(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
-    """The columns to build: all, or those asked for, in their order; raises MisuseError for an unknown one."""
+    """The columns to build: all, or those asked for, in their order. Raises MisuseError."""
     known = names(headers=headers)
     if columns is None:
         return known

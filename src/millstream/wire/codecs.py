@@ -38,6 +38,14 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     return _DECOMPRESSORS[codec](data, max_bytes)
 
 
+def decompress_exactly(codec: Codec, data: Buffer, size: int) -> bytes:
+    """Decompress one frame, whose size is known: less work than ``decompress``, for lz4. CorruptBatch."""
+    try:
+        return bytes(_arrow_codec(codec.name.lower(), None).decompress(data, size, asbytes=True))
+    except OSError as error:
+        raise _damaged(codec, error) from None
+
+
 def _too_large(codec: Codec, max_bytes: int) -> CorruptBatch:
     return CorruptBatch(f"{codec.name.lower()} data decompresses to more than {max_bytes} bytes")
 

@@ -21,11 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 from google_crc32c import value as crc32c_value
 
 from millstream.wire.batches import BATCH_OVERHEAD, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
+from millstream.wire.checksum_loop import compile_checksum_loop
+from millstream.wire.lz4_loop import LZ4_SIZES
 from millstream.wire.primitives import INT64_MAX
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from millstream.wire.checksum_loop import ChecksumLoop
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int32]
@@ -342,6 +346,10 @@ class Kernels:
     gather_fixed: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     pack: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     scan_text: Callable[[Bytes, Ints, Ints], int]
+    lz4_sizes: Callable[[Bytes, Longs, Longs, int, Longs], int]
+    """See ``lz4_loop``."""
+    count_unharmed: ChecksumLoop | None
+    """See ``checksum_loop``; None where google-crc32c has to do it, batch by batch."""
 
 
 def checksum(data: Bytes) -> int:
@@ -372,10 +380,11 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
         (_GATHER_FIXED, (data, ints, ints, number, out), False),
         (_PACK, (data, ints, ints, number, out), False),
         (_SCAN_TEXT, (data, ints, ints), False),
+        (LZ4_SIZES, (data, longs, longs, number, longs), True),
     )
-    return Kernels(
-        *(_compile(text, signature, {**options, "nogil": nogil}) for text, signature, nogil in parts)
-    )
+    compiled = [_compile(text, signature, {**options, "nogil": nogil}) for text, signature, nogil in parts]
+    compiled.append(compile_checksum_loop({**options, "nogil": True}))
+    return Kernels(*compiled)
 
 
 def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -42,12 +42,11 @@ class Commits:
         error = self._refusal(group, request, caller.version)
         if error is not ErrorCode.NONE:
             self._table.counters.commits_refused += 1
-            effects.reply(parked, commit_response(_with_error(outcomes, error)))
+            effects.reply(parked, commit_response(_refused(outcomes, error)))
             return
-        if group is not None:
-            self._keep_session(group, request.member_id, effects)
+        group = group or self._table.find_or_create(request.group_id)
+        self._keep_session(group, request.member_id, effects)
         if records:
-            group = group or self._table.find_or_create(request.group_id)
             self._store(group, records, outcomes, parked, effects)
         else:
             effects.reply(parked, commit_response(outcomes))
@@ -137,6 +136,13 @@ def _committed(entry: OffsetCommitRequestPartition, epoch_ms: int, expires_ms: i
 def _names_unknown_only(outcomes: list[_TopicOutcome]) -> bool:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return all(error == unknown for _, errors in outcomes for _, error in errors)
+
+
+def _refused(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
+    """The outcomes of a caller who may not commit: all that exists gets the error, whatever else is wrong."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for topic, errors in outcomes:
+        yield topic, [(partition, was if was == unknown else error) for partition, was in errors]
 
 
 def _with_error(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:

@@ -87,8 +87,6 @@ class Joining:
             self._join_as_new(group, joiner, effects)
         else:
             self._join_as_known(group, joiner, effects)
-        if group.state is not GroupState.DEAD:
-            self._table.forget_if_idle(group, effects)
 
     def _refusal(self, request: JoinGroupRequest) -> ErrorCode:
         settings = self._table.settings

@@ -118,7 +118,6 @@ class Rebalances:
         if member_id in group.pending:
             group.pending.remove(member_id)
             self.go_on(group, effects)
-            self._table.forget_if_idle(group, effects)
         elif member is not None and not member.keeps_session_by_waiting:
             self._table.counters.members_expired += 1
             self.expel(group, member, effects)

@@ -24,6 +24,7 @@ from millstream.wire.messages.groups import (
 )
 
 _LEAVE_SEVERAL_VERSION: Final = 3
+_PROTOCOL_VERSION: Final = 5  # KIP-559
 
 
 class Syncing:
@@ -39,7 +40,7 @@ class Syncing:
 
     def sync(self, request: SyncGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
-        error = self._refusal(group, request)
+        error = self._refusal(group, request, caller.version)
         if group is None or error is not ErrorCode.NONE:
             effects.reply(parked, sync_error(error))
             return
@@ -53,10 +54,8 @@ class Syncing:
             if member.member_id == group.leader and group.storing_generation is None:
                 self._store_assignments(group, request, effects)
 
-    def _refusal(self, group: ClassicGroup | None, request: SyncGroupRequest) -> ErrorCode:
-        if not request.group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        error = self._table.caller_error(
+    def _refusal(self, group: ClassicGroup | None, request: SyncGroupRequest, version: int) -> ErrorCode:
+        error = self._request_error(request, version) or self._table.caller_error(
             group, request.member_id, request.group_instance_id, request.generation_id
         )
         if group is None or error is not ErrorCode.NONE:
@@ -70,6 +69,13 @@ class Syncing:
         if weight > self._table.settings.assignment_max_bytes:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
+
+    def _request_error(self, request: SyncGroupRequest, version: int) -> ErrorCode:
+        """What is wrong with a request whoever sends it; newer ones must say what they believe to sync."""
+        named = request.protocol_type is not None and request.protocol_name is not None
+        if version >= _PROTOCOL_VERSION and not named:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
 
     def _mark_synced(self, group: ClassicGroup, member: Member) -> None:
         group.unsynced.discard(member.member_id)
@@ -183,7 +189,6 @@ class Leaving:
             self._rebalances.begin_or_go_on(group, effects)
         else:  # at most pending ids went: nobody must move, but nobody waits for them any more
             self._rebalances.go_on(group, effects)
-            self._table.forget_if_idle(group, effects)
 
 
 def _leave_response(answers: list[MemberResponse], several: bool) -> LeaveGroupResponse:

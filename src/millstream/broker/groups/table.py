@@ -77,16 +77,14 @@ class GroupTable:
         self.counters = Counters()
 
     def find_or_create(self, group_id: str) -> ClassicGroup:
-        """The group; a new one is forgotten again by ``forget_if_idle`` unless somebody moves in."""
+        """The group; a new one is there from its first join or commit on, even if nobody gets in.
+
+        One that stays empty goes with the next look for old offsets.
+        """
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id)
         return group
-
-    def forget_if_idle(self, group: ClassicGroup, effects: Effects) -> None:
-        """Drop a group that has no members and left nothing on the disk: nobody could tell the difference."""
-        if group.is_idle and not self.store.knows(group.group_id):
-            self.bury(group, effects)
 
     def bury(self, group: ClassicGroup, effects: Effects) -> None:
         """Take a group that is empty out of the table."""
@@ -109,8 +107,6 @@ class GroupTable:
             group.writes_in_flight.remove(effects.token)
             group.settle_offsets(partitions)
             then(error, later)
-            if group.state is not GroupState.DEAD:
-                self.forget_if_idle(group, later)
 
         effects.write(records, settle)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.net.reactor import Timer
 
 TOPIC_ID_VERSION: Final = 13
+READ_COMMITTED: Final = 1
 Answers = list[tuple[Key, CachedPartition, PartitionData]]
 
 
@@ -173,7 +174,7 @@ class ParkedFetch:
         topic, error = self._broker.topics.resolve(name, topic_id, by_id=self._by_id)
         partition = topic.partition(index) if topic is not None else None
         if partition is None:
-            return _failed(index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _unknown(index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._partitions.append(partition)
         log = partition.log
         problem = partition.epoch_problem(wanted.current_leader_epoch)
@@ -181,13 +182,28 @@ class ParkedFetch:
             return _failed(index, problem, partition)
         diverging = _diverging(partition, wanted)
         if diverging is not None:
-            return _data(partition, None, diverging)
+            return self._data(partition, None, diverging)
         limit = max(0, min(wanted.partition_max_bytes, budget))
         try:
             records = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
         except BrokerError as error:
             return _failed(index, error.code, partition)
-        return _data(partition, records)
+        return self._data(partition, records)
+
+    def _data(
+        self, partition: Partition, records: object, diverging: EpochEndOffset | None = None
+    ) -> PartitionData:
+        log = partition.log
+        return PartitionData(
+            partition_index=partition.index,
+            error_code=ErrorCode.NONE,
+            high_watermark=log.end_offset,
+            last_stable_offset=log.end_offset,
+            log_start_offset=log.start_offset,
+            diverging_epoch=diverging,
+            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            records=b"" if records is None else records,
+        )
 
 
 def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
@@ -200,30 +216,18 @@ def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset |
     return None
 
 
-def _data(partition: Partition, records: object, diverging: EpochEndOffset | None = None) -> PartitionData:
-    log = partition.log
+def _unknown(index: int, code: int) -> PartitionData:
+    """The answer for a partition that is not here. (Only for these has Kafka an empty list, not none.)"""
     return PartitionData(
-        partition_index=partition.index,
-        error_code=ErrorCode.NONE,
-        high_watermark=log.end_offset,
-        last_stable_offset=log.end_offset,
-        log_start_offset=log.start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=None,
-        records=b"" if records is None else records,
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )
 
 
-def _failed(index: int, code: int, partition: Partition | None = None) -> PartitionData:
-    """An error's answer, with what helps the consumer: the log's bounds, or the leader's epoch."""
+def _failed(index: int, code: int, partition: Partition) -> PartitionData:
+    """An error's answer, with the leader's epoch where that helps the consumer."""
     answer = PartitionData(
         partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )
-    if partition is None:
-        return answer
-    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        answer.high_watermark = partition.log.end_offset
-        answer.log_start_offset = partition.log.start_offset
     if code == ErrorCode.FENCED_LEADER_EPOCH:
         epoch = partition.log.leader_epoch
         answer.current_leader = LeaderIdAndEpoch(leader_id=partition.leader_id, leader_epoch=epoch)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.broker.server import RequestContext
     from millstream.broker.topics import Topic
 
-_NO_AUTHORIZER_CLUSTER = 0b0011_1111_1000_0000
+_NO_AUTHORIZER_CLUSTER = 0b0001_1111_1010_0000
 """All operations that Kafka knows on a cluster: nobody is refused anything here."""
 _NO_AUTHORIZER_TOPIC = 0b0000_1101_1111_1000
 _DESCRIBE_LIMIT = 2000
@@ -66,7 +66,7 @@ def _one_topic(
     if wanted.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(wanted.topic_id)
         if topic is None:
-            return _failed(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted.topic_id)
+            return _failed(None, ErrorCode.UNKNOWN_TOPIC_ID, request, wanted.topic_id)
         return _described(broker, topic, request)
     name = wanted.name or ""
     topic = broker.topics.get(name)
@@ -74,7 +74,7 @@ def _one_topic(
         try:
             topic = broker.auto_create(name, allowed=request.allow_auto_topic_creation)
         except (BrokerError, ConfigError) as error:
-            return _failed(name, getattr(error, "code", ErrorCode.INVALID_CONFIG))
+            return _failed(name, getattr(error, "code", ErrorCode.INVALID_CONFIG), request)
     return _described(broker, topic, request)
 
 
@@ -96,14 +96,24 @@ def _described(broker: Broker, topic: Topic, request: MetadataRequest) -> Metada
             )
             for partition in topic.partitions
         ],
-        topic_authorized_operations=_NO_AUTHORIZER_TOPIC
-        if request.include_topic_authorized_operations
-        else -(2**31),
+        topic_authorized_operations=_topic_operations(request),
     )
 
 
-def _failed(name: str | None, code: int, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+def _failed(
+    name: str | None, code: int, request: MetadataRequest, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        partitions=[],
+        topic_authorized_operations=_topic_operations(request),
+    )
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    return _NO_AUTHORIZER_TOPIC if request.include_topic_authorized_operations else -(2**31)
 
 
 def handle_describe_cluster(

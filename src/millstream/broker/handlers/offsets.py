@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
+from millstream.wire.apis import NEVER
 from millstream.wire.messages.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -28,6 +29,8 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+_SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version from which on each special timestamp means something."""
 
 
 def handle_list_offsets(
@@ -38,14 +41,20 @@ def handle_list_offsets(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=[_list_offset(broker, topic.name, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _list_offset(broker, topic.name, wanted, context.version) for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _list_offset(broker: Broker, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _list_offset(
+    broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, NEVER):
+        return _no_offset(wanted, ErrorCode.UNSUPPORTED_VERSION)
     partition = broker.topics.partition(topic, wanted.partition_index)
     if partition is None:
         return _no_offset(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -82,7 +91,7 @@ def _find(partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp()
-    if timestamp < 0:  # LATEST_TIERED, and what may come: nothing lies there
+    if timestamp == LATEST_TIERED:  # nothing lies there
         return None
     return log.offset_for_timestamp(timestamp)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
+from millstream.wire.batches import BATCH_OVERHEAD, CODEC_MASK, CRC_START
+from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -27,6 +29,16 @@ if TYPE_CHECKING:
     from millstream.broker.topics import Partition, Topic
 
 ACKS_ALL: Final = -1
+_ZSTD_VERSION: Final = 7
+_CODEC_AT: Final = CRC_START + 1
+"""The lower byte of a batch's attributes."""
+_WITHOUT_LOG_START: Final = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+"""With any other error of an append Kafka says where the log starts."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
 NO_TRANSACTIONS: Final = (
     "transactions are not supported yet by the embedded broker: leave transactional.id out, "
@@ -49,14 +61,15 @@ def handle_produce(
 ) -> ProduceResponse | None:
     """Append every partition's batches, each with its own result; answer when ``acks`` is satisfied."""
     appended: list[tuple[Partition, PartitionProduceResponse]] = []
-    refusal = _refusal(request)
     responses = []
     for data in request.topic_data:
         topic, error = broker.topics.resolve(data.name, data.topic_id, by_id=context.version >= 13)
-        problem = refusal or error or _internal_problem(topic, context)
+        refusal = _refusal(request) or _internal_problem(topic, context)
         answers = [
-            _answer_partition(broker, topic, problem, partition, appended)
-            for partition in data.partition_data
+            _answer_partition(
+                broker, topic, error, _codec_problem(one, context.version) or refusal, one, appended
+            )
+            for one in data.partition_data
         ]
         responses.append(_topic_response(data, answers))
     response = ProduceResponse(responses=responses)
@@ -79,6 +92,18 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
     return None
 
 
+def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
+    """Who speaks a version from before zstd would hand it to readers that do not know it either (KIP-110)."""
+    records = data.records
+    if version >= _ZSTD_VERSION or records is None or len(records) < BATCH_OVERHEAD:
+        return None
+    if records[_CODEC_AT] & CODEC_MASK != Codec.ZSTD:
+        return None
+    return BrokerProblem(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_VERSION}, not {version}"
+    )
+
+
 def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerProblem | None:
     """The broker's own topics are written by the broker, and by Kafka's tools under their own name."""
     if topic is None or not topic.is_internal or context.client_id == ADMIN_CLIENT_ID:
@@ -91,17 +116,17 @@ def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerPro
 def _answer_partition(
     broker: Broker,
     topic: Topic | None,
-    problem: BrokerProblem | int | None,
+    error: int,
+    refusal: BrokerProblem | None,
     data: PartitionProduceData,
     appended: list[tuple[Partition, PartitionProduceResponse]],
 ) -> PartitionProduceResponse:
-    if isinstance(problem, BrokerProblem):
-        return _failed(data.index, problem)
-    if problem:
-        return _failed(data.index, BrokerProblem(problem))
+    """Append, unless the partition is not there (which goes first, as in Kafka) or the request is refused."""
     partition = topic.partition(data.index) if topic is not None else None
     if partition is None:
-        return _failed(data.index, BrokerProblem(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return _failed(data.index, BrokerProblem(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if refusal is not None:
+        return _failed(data.index, refusal)
     if data.records is None or not len(data.records):
         return _failed(
             data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
@@ -120,7 +145,10 @@ def _append(broker: Broker, partition: Partition, data: PartitionProduceData) ->
     except CorruptBatch as error:
         return _failed(data.index, BrokerProblem(ErrorCode.CORRUPT_MESSAGE, str(error)))
     except BrokerError as error:
-        return _failed(data.index, BrokerProblem(error.code, error.detail or str(error)))
+        answer = _failed(data.index, BrokerProblem(error.code, error.detail or str(error)))
+        if error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log.start_offset
+        return answer
     broker.metrics.records_in += result.last_offset - result.base_offset + 1
     return PartitionProduceResponse(
         index=data.index,

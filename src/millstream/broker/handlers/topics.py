@@ -20,9 +20,9 @@ from millstream.errors import (
     InvalidTopicError,
     OffsetOutOfRangeError,
     PolicyViolationError,
-    TopicDeletionDisabledError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    for_code,
 )
 from millstream.wire.messages.topics import (
     CreatableTopic,
@@ -82,12 +82,15 @@ def _create(
     try:
         if times > 1:
             raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
+        # As in Kafka: first the name, then the settings, then the numbers.
+        broker.create_topic(wanted.name, 1, {}, validate_only=True)
+        configs = _given_configs(wanted)
+        _as_broker_error(lambda: broker.create_topic(wanted.name, 1, configs, validate_only=True))
         partitions = _partition_count(broker, wanted)
         if total > MAX_PARTITIONS:
             raise PolicyViolationError(
                 f"{total} partitions in one request: the embedded broker creates {MAX_PARTITIONS} at a time"
             )
-        configs = {config.name: config.value for config in wanted.configs if config.value is not None}
         topic = _as_broker_error(lambda: broker.create_topic(wanted.name, partitions, configs, validate_only))
     except BrokerError as error:
         return CreatableTopicResult(
@@ -105,6 +108,13 @@ def _create(
             for name, value, source in topic_config_values(broker, configs)
         ],
     )
+
+
+def _given_configs(wanted: CreatableTopic) -> dict[str, str]:
+    missing = [config.name for config in wanted.configs if config.value is None]
+    if missing:
+        raise InvalidConfigError(f"no value for {', '.join(missing)}")
+    return {config.name: config.value for config in wanted.configs if config.value is not None}
 
 
 def _as_broker_error(make: Callable[[], Topic | None]) -> Topic | None:
@@ -125,15 +135,15 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
         if any(assignment.broker_ids != [broker.node_id] for assignment in wanted.assignments):
             raise InvalidReplicaAssignmentError(f"the only broker is number {broker.node_id}")
         return _checked_count(len(indexes))
-    if wanted.replication_factor not in (-1, 1):
+    if wanted.replication_factor == 0 or wanted.replication_factor < -1:
+        raise InvalidReplicationFactorError(f"replication factor {wanted.replication_factor}: use 1")
+    default = wanted.num_partitions == -1
+    count = broker.settings.num_partitions if default else _checked_count(wanted.num_partitions)
+    if wanted.replication_factor > 1:
         raise InvalidReplicationFactorError(
             f"replication factor {wanted.replication_factor}: there is one broker, so use 1"
         )
-    return (
-        broker.settings.num_partitions
-        if wanted.num_partitions == -1
-        else _checked_count(wanted.num_partitions)
-    )
+    return count
 
 
 def _checked_count(count: int) -> int:
@@ -147,13 +157,24 @@ def _checked_count(count: int) -> int:
 def handle_delete_topics(
     broker: Broker, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete each topic, by name or by id."""
+    """Delete each topic, by name or by id. One that is named twice is not deleted at all."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(broker, each) for each in wanted])
+    times = Counter((each.name, each.topic_id) for each in wanted)
+    once = {(each.name, each.topic_id): each for each in wanted}
+    disabled = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
+    return DeleteTopicsResponse(
+        responses=[_delete(broker, each, times[key], disabled) for key, each in once.items()]
+    )
 
 
-def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
+def _delete(
+    broker: Broker, wanted: DeleteTopicState, times: int, disabled: ErrorCode
+) -> DeletableTopicResult:
     try:
+        if not broker.settings.delete_topic_enable:
+            raise for_code(disabled)("delete.topic.enable is false on this broker")
+        if times > 1:
+            raise InvalidRequestError("the topic is named more than once in the request")
         topic = _to_delete(broker, wanted)
         broker.delete_topic(topic)
     except BrokerError as error:
@@ -167,10 +188,8 @@ def _delete(broker: Broker, wanted: DeleteTopicState) -> DeletableTopicResult:
 
 
 def _to_delete(broker: Broker, wanted: DeleteTopicState) -> Topic:
-    if not broker.settings.delete_topic_enable:
-        raise TopicDeletionDisabledError("delete.topic.enable is false on this broker")
-    if wanted.name is not None and wanted.topic_id != ZERO_UUID:
-        raise InvalidRequestError("name the topic or give its id, not both")
+    if (wanted.name is None) == (wanted.topic_id == ZERO_UUID):
+        raise InvalidRequestError("name the topic or give its id, and not both")
     topic = (
         broker.topics.get(wanted.name)
         if wanted.name is not None
@@ -194,13 +213,21 @@ def handle_create_partitions(
     broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Bring each topic to a larger number of partitions."""
+    times = Counter(topic.name for topic in request.topics)
+    by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
-        results=[_grow(broker, wanted, request.validate_only) for wanted in request.topics]
+        results=[
+            _grow(broker, wanted, times[name], request.validate_only) for name, wanted in by_name.items()
+        ]
     )
 
 
-def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
+def _grow(
+    broker: Broker, wanted: CreatePartitionsTopic, times: int, validate_only: bool
+) -> CreatePartitionsTopicResult:
     try:
+        if times > 1:
+            raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
         topic = broker.topics.get(wanted.name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from millstream.cli.options import AsJson, Debug
 
 
-def demo(as_json: AsJson = False, debug: Debug = False) -> int:
+def demo(
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Save what it shows as SVG.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
     """See it work: a group that changes while it counts, and a topic that becomes a table, exactly once.
 
     Starts a broker of its own on a free port, with its data in a temporary directory, and cleans up at the
@@ -19,4 +30,4 @@ def demo(as_json: AsJson = False, debug: Debug = False) -> int:
     """
     from millstream.cli.demo.show import show
 
-    return show(as_json=as_json)
+    return show(as_json=as_json, picture=picture)

@@ -19,9 +19,9 @@ from millstream.cli.outcome import DONE, FAILED
 from millstream.cli.output import print_json
 
 
-def show(*, as_json: bool) -> int:
-    """Tell the whole story; returns the exit code."""
-    story = Story(silent=as_json)
+def show(*, as_json: bool, picture: Path | None = None) -> int:
+    """Tell the whole story, and save it as a picture if asked to; returns the exit code."""
+    story = Story(silent=as_json, picture=picture)
     table = Path(tempfile.mkdtemp(prefix="millstream-demo-")) / "orders"
     with (
         tempfile.TemporaryDirectory(prefix="millstream-demo-broker-") as directory,
@@ -30,6 +30,7 @@ def show(*, as_json: bool) -> int:
         proofs = _run(story, servers, Path(directory), table)
     holds = all(proof["holds"] for proof in proofs.values())
     _tell_end(story, holds, table if "loading" in proofs else None)
+    story.draw()
     if as_json:
         print_json({**proofs, "holds": holds, "table": str(table), "seconds": round(story.seconds, 1)})
     return DONE if holds else FAILED

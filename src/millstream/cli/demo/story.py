@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console
@@ -12,12 +14,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+_PICTURE_WIDTH: Final = 100
+
 
 class Story:
     """Prints on standard output; silent when only JSON is wanted. Any width, any terminal, or none."""
 
-    def __init__(self, *, silent: bool = False) -> None:
-        self._console = Console(quiet=silent, highlight=False)
+    def __init__(self, *, silent: bool = False, picture: Path | None = None) -> None:
+        drawn: dict[str, Any] = {} if picture is None else {"record": True, "width": _PICTURE_WIDTH}
+        self._console = Console(quiet=silent, highlight=False, **drawn)
+        self._picture = picture
         self._steps = 0
         self._started = time.monotonic()
 
@@ -25,6 +31,11 @@ class Story:
     def seconds(self) -> float:
         """How long the demo has been running."""
         return time.monotonic() - self._started
+
+    def draw(self) -> None:
+        """Save all that was told as a picture, if one was asked for."""
+        if self._picture is not None:
+            self._console.save_svg(str(self._picture), title="make demo")
 
     def step(self, title: str) -> None:
         """Begin the next step."""

@@ -81,6 +81,17 @@ class Advance:
     expected: Standing
     """What ``Sink.standing`` said when the cycle was planned."""
 
+    @property
+    def rejected_start(self) -> int:
+        """From where on the rejected table takes rows: ``start``, or past it where an earlier commit stopped
+        between the two tables. What lies below is there already. ``end`` is never before it.
+        """
+        rows, rejected = self.expected.rows, self.expected.rejected
+        if rows is None or rejected is None or not rows.topic_id == rejected.topic_id == self.topic_id:
+            return self.start
+        stopped_between = rows.next_offset == self.start < rejected.next_offset
+        return rejected.next_offset if stopped_between else self.start
+
     def after(self, before: Progress | None) -> Progress:
         """A table's progress once this step is done."""
         high = before.high_offset if before is not None and before.topic_id == self.topic_id else 0

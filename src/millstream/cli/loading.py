@@ -1,0 +1,210 @@
+"""``millstream load`` at work. Spark is started in the background; nothing heavy is imported before that."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from millstream.cli.connect import open_admin, require_broker
+from millstream.cli.load_progress import shown
+from millstream.cli.outcome import DONE, UsageError
+from millstream.cli.output import count, print_json, print_table, size
+from millstream.cli.properties import read_properties
+
+if TYPE_CHECKING:
+    from millstream.spark.load.decisions import OnRecreated, Starting
+    from millstream.spark.load.load import Load
+    from millstream.spark.load.report import LoadReport
+    from millstream.spark.load.status import LoadStatus
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """What was typed."""
+
+    topics: Sequence[str]
+    group: str
+    to: str
+    servers: str
+    properties: Iterable[str] = ()
+    master: str = "local[*]"
+    conf: Iterable[str] = ()
+    value_format: str | None = None
+    schema: str | None = None
+    checks: Sequence[str] = ()
+    sql: str | None = None
+    headers: bool = True
+    avro_schema: str | None = None
+    avro_prefix: str = "none"
+    csv_delimiter: str = ","
+    csv_quote: str = '"'
+    partition_by: Sequence[str] = ()
+    add_columns: bool = False
+    instance_id: str | None = None
+    starting: str = "earliest"
+    accept_data_loss: bool = False
+    on_recreated: str = "fail"
+    max_records: int | None = None
+    max_bytes: str | None = None
+    max_seconds: float | None = None
+    target_file_size: str | None = None
+    compact: bool = False
+
+
+def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
+    """Load once, or ``every`` so many seconds until a signal ends it; returns the exit code."""
+    load = _load(order)
+    with shown(load):
+        report = load.run_once() if every is None else load.run(every=every)
+    _print_report(report, as_json=as_json)
+    sys.stdout.flush()
+    return DONE if load.stop_signal is None else 128 + load.stop_signal
+
+
+def _load(order: LoadOrder) -> Load:
+    session = _session(order)
+    max_bytes = read_size(order.max_bytes, "--max-bytes")
+    target_file_size = read_size(order.target_file_size, "--target-file-size")
+    _require_names(order)
+    require_broker(order.servers)
+    from millstream.spark.load.load import Load
+    from millstream.spark.load.targets import sink_of
+
+    sink = sink_of(order.to, bootstrap_servers=order.servers, target_file_size=target_file_size)
+    return Load(
+        session,
+        topics=order.topics,
+        group_id=order.group,
+        sink=sink,
+        bootstrap_servers=order.servers,
+        properties=read_properties(order.properties, "--property"),
+        value_format=order.value_format,
+        schema=_text_or_file(order.schema, "--schema"),
+        checks=order.checks,
+        sql=_text_or_file(order.sql, "--sql"),
+        headers=order.headers,
+        avro_schema=order.avro_schema,
+        avro_prefix=order.avro_prefix,
+        csv_delimiter=order.csv_delimiter,
+        csv_quote=order.csv_quote,
+        partition_by=order.partition_by,
+        add_columns=order.add_columns,
+        instance_id=order.instance_id,
+        starting=cast("Starting", order.starting),  # Load checks it
+        fail_on_data_loss=not order.accept_data_loss,
+        on_recreated=cast("OnRecreated", order.on_recreated),
+        max_records=order.max_records,
+        max_bytes=max_bytes,
+        max_seconds=order.max_seconds,
+        target_file_size=target_file_size,
+        compact=order.compact,
+    )
+
+
+def _require_names(order: LoadOrder) -> None:
+    if not order.group:
+        raise UsageError("--group is empty: name a group")
+
+
+def _session(order: LoadOrder) -> Callable[[], Any]:
+    """What makes the Spark session, when it is called."""
+    conf = read_properties(order.conf, "--conf")
+
+    def make() -> Any:
+        from millstream.spark.java import session
+
+        return session(order.master, **conf)
+
+    return make
+
+
+def read_size(text: str | None, option: str) -> int | None:
+    """Bytes, as ``1048576``, ``1024k``, ``1MiB`` or ``1 MB``."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or 64MiB")
+    return max(1, int(float(match[1]) * _UNITS[match[2].lower()]))
+
+
+def _text_or_file(text: str | None, option: str) -> str | None:
+    """The text itself, or after @ what a file holds."""
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {text!r}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _print_report(report: LoadReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report.as_dict())
+        return
+    if report.ranges:
+        rows = [(one.topic, one.partition, one.start, one.end, one.offsets) for one in report.ranges]
+        print_table(("topic", "partition", "from", "to", "offsets"), rows)
+        print()
+    for note in report.notes:
+        print(f"note: {note}")
+    for lost in report.lost:
+        print(f"lost: {lost.topic}-{lost.partition} [{lost.start}, {lost.end}), {lost.reason}")
+    cycles, files = count(report.cycles, "cycle"), count(report.files, "file")
+    speed = f", {report.records / report.seconds:,.0f} records/s" if report.seconds > 0 else ""
+    print(
+        f"{count(report.loaded, 'row')} loaded into {report.sink}, {report.rejected:,} rejected; "
+        f"{cycles}, {files}, {size(report.bytes)}, {report.seconds:.1f} s{speed}"
+    )
+
+
+# ---- looking at loads
+
+
+def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> LoadStatus:
+    """How a load stands."""
+    from millstream.cli.names import hints_for_topics
+    from millstream.spark.load.status import status
+    from millstream.spark.load.targets import sink_of
+
+    sink = sink_of(to, bootstrap_servers=servers)
+    with open_admin(servers) as admin, hints_for_topics(admin, topics):
+        return status(admin, sink, group, topics)
+
+
+def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
+    """The newest rejected rows, ready for printing."""
+    from millstream.spark.load.targets import sink_of
+
+    sink = sink_of(to, bootstrap_servers=servers)
+    return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
+
+
+def _printable(row: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            shown[name] = value.decode(errors="backslashreplace")
+        elif name == "headers":
+            shown[name] = [_printable(header) for header in value or ()]
+        else:
+            shown[name] = value.isoformat() if hasattr(value, "isoformat") else value
+    return shown
+
+
+def run_replay(order: LoadOrder, *, as_json: bool) -> None:
+    """Feed rejected rows back."""
+    raise NotImplementedError
+
+
+def leave_at_once(code: int) -> None:
+    """End the process without waiting for anything: Spark's JVM sees its pipe close, and ends too."""
+    sys.stdout.flush()
+    os._exit(code)

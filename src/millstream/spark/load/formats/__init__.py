@@ -1,0 +1,1 @@
+"""How values are read: one file for each format."""

@@ -1,0 +1,108 @@
+"""What every format gives: good rows as columns, and for each other value the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+NULL_VALUE: Final = "null value"
+"""The reason of a record without a value (a tombstone): there is nothing to make a row of."""
+_LONGEST_REASON: Final = 500
+
+
+class RejectError(Exception):
+    """A value is not a row; the message is the reason that is kept."""
+
+
+class BadColumnError(Exception):
+    """A value does not fit its column: ``path`` names the column, the message says why."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The values of one batch. Both lists of places are in order, and together they are all of them."""
+
+    rows: pa.RecordBatch
+    good: NDArray[np.int64] | None
+    """The place of each row's value in the batch; None when all are good."""
+    bad: list[int]
+    reasons: list[str]
+
+
+class Parser(Protocol):
+    """Reads values of one format. One for each task, used by one thread."""
+
+    schema: pa.Schema
+
+    def parse(self, values: pa.BinaryArray) -> Parsed: ...
+
+
+Convert = Callable[[bytes | None], list[Any]]
+"""One value to the values of its columns; raises RejectError."""
+
+
+@dataclass(slots=True)
+class RowsParsed:
+    """What came of reading some values one by one."""
+
+    rows: pa.RecordBatch
+    good: list[int]
+    bad: list[int]
+    reasons: list[str]
+
+
+def one_by_one(
+    schema: pa.Schema, convert: Convert, values: Sequence[bytes | None], places: Iterable[int]
+) -> RowsParsed:
+    """Read these values, each by itself: what this gives is the meaning of a format."""
+    good: list[int] = []
+    bad: list[int] = []
+    reasons: list[str] = []
+    found: list[list[Any]] = []
+    for place, value in zip(places, values, strict=True):
+        try:
+            found.append(convert(value))
+            good.append(place)
+        except RejectError as error:
+            bad.append(place)
+            reasons.append(shortened(str(error)))
+    return RowsParsed(_batch(schema, found), good, bad, reasons)
+
+
+def shortened(reason: str) -> str:
+    """A reason, cut where it would be longer than anybody reads."""
+    return reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"
+
+
+def _batch(schema: pa.Schema, found: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns: Sequence[Sequence[Any]] = list(zip(*found, strict=True)) if found else [[]] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def merged(schema: pa.Schema, parts: Sequence[tuple[Any, pa.RecordBatch]], total: int) -> Any:
+    """Rows of several parts, in the order of their places: the batch, and the places (None: all)."""
+    import numpy as np
+    import pyarrow as pa
+
+    parts = [(places, batch) for places, batch in parts if batch.num_rows]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64)
+    places = np.concatenate([np.asarray(places, np.int64) for places, _ in parts])
+    table = pa.Table.from_batches([batch for _, batch in parts], schema).combine_chunks()
+    if len(parts) > 1 and not bool(np.all(places[1:] > places[:-1])):
+        order = np.argsort(places, kind="stable")
+        table, places = table.take(pa.array(order)), places[order]
+        table = table.combine_chunks()
+    return table.to_batches()[0], None if len(places) == total else places

@@ -1,0 +1,124 @@
+"""The fused route: one task fetches, shapes and writes, and only says what it wrote.
+
+No row passes through the JVM. A task is a pure function of its piece: run twice, it writes the same rows into
+files (or whatever the sink has) that nobody sees until the driver commits one of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.spark.load.jobs import TaskFailedError
+from millstream.spark.load.shaping import Shaping
+from millstream.spark.load.work import Shaper
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import read_range
+from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one task loads."""
+
+    range: OffsetRange
+    rejected_from: int
+    """Rejected rows below this offset are in the rejected table already, and are not written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceResult:
+    """What became of one piece."""
+
+    piece: int | None
+    """Its place in the list that was given; None for rows that a query made of several pieces."""
+    written: Written
+    records: int
+    """How many were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedTask:
+    """All that a task needs; pickled into it."""
+
+    settings: Mapping[str, object]
+    pieces: Sequence[Piece]
+    writer: TaskWriter
+    shaping: Shaping
+
+    def run(self, index: int) -> PieceResult:
+        """Load one piece. Raises TaskFailedError with its range, after it has cleaned up."""
+        piece = self.pieces[index]
+        output: TaskOutput | None = None
+        try:
+            output = self.writer.open()
+            records = self._copy(piece, output)
+            return PieceResult(index, output.finish(), records)
+        except BaseException as error:
+            if output is not None:
+                output.abort()
+            if isinstance(error, Exception):
+                raise TaskFailedError.of(piece.range, error) from error
+            raise
+
+    def _copy(self, piece: Piece, output: TaskOutput) -> int:
+        shaper = Shaper(self.shaping)
+        records = 0
+        for batch in read_range(
+            self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
+        ):
+            shaped = shaper.shape(batch, piece.rejected_from)
+            if shaped.rows is not None:
+                output.write_rows(shaped.rows)
+            if shaped.rejected is not None:
+                output.write_rejected(shaped.rejected)
+            records += batch.num_rows
+        return records
+
+
+def run(spark: Any, task: FusedTask) -> list[PieceResult]:
+    """Run a task for each piece, and wait for all of them."""
+    count = len(task.pieces)
+    if not count:
+        return []
+    # As many partitions as numbers: each task gets exactly one.
+    numbers = spark.range(0, count, 1, count)
+    return results(numbers.mapInArrow(_function(task), RESULT_DDL).collect())
+
+
+def results(found: Sequence[Any]) -> list[PieceResult]:
+    """What tasks answered, in the order of the pieces."""
+    made = [
+        PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
+        for row in found
+    ]
+    return sorted(made, key=lambda result: -1 if result.piece is None else result.piece)
+
+
+def answer(result: PieceResult) -> pa.RecordBatch:
+    """A result, as a task hands it to Spark."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "piece": pa.array([-1 if result.piece is None else result.piece], pa.int32()),
+            "records": pa.array([result.records], pa.int64()),
+            "written": pa.array([pickle.dumps(result.written)], pa.binary()),
+        }
+    )
+
+
+def _function(task: FusedTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def function(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for index in batch.column(0).to_pylist():
+                yield answer(task.run(index))
+
+    return function

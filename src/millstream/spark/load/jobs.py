@@ -1,0 +1,88 @@
+"""Spark jobs that another thread can interrupt, and what is to be read from their failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from millstream.errors import MillstreamError
+from millstream.spark.ranges import OffsetRange
+
+
+class TaskFailedError(MillstreamError):
+    """A task of a load failed. ``range`` is what it read, ``kind`` the name of the error's class."""
+
+    def __init__(self, detail: str, part: OffsetRange | None = None, kind: str = "") -> None:
+        super().__init__(detail)
+        self.range = part
+        self.kind = kind
+        self.args = (detail, part, kind)
+
+    @classmethod
+    def of(cls, part: OffsetRange, error: BaseException) -> TaskFailedError:
+        """What a task raises, so that the driver finds the range and the reason in Spark's message."""
+        kind = type(error).__name__
+        return cls(f"{part}: {kind}: {error}", part, kind)
+
+
+class JobInterruptedError(MillstreamError):
+    """The Spark job was interrupted on purpose: nothing of it counts."""
+
+
+_FAILED: Final = re.compile(
+    rf"{TaskFailedError.__name__}: ((\S+)-(\d+) \[(\d+), (\d+)\): (\w+): .*?)"
+    r"(?=\n\s*\n|\n\s*at |\nDriver stack|\Z)",  # where Spark's own words go on
+    re.DOTALL,
+)
+_INTERRUPTED: Final = re.compile(r"cancelled job tags?|OPERATION_CANCELED|cancelled part of", re.IGNORECASE)
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether the session speaks to Spark through Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def tagged(spark: Any, tag: str) -> Iterator[None]:
+    """Jobs that this thread starts inside can be ended by ``interrupt`` with the same tag.
+
+    Failures come out as TaskFailedError, where a task of ours says what happened, or JobInterruptedError.
+    """
+    add, remove = _tags(spark)
+    add(tag)
+    try:
+        yield
+    except Exception as error:
+        raise _translated(error) from error
+    finally:
+        remove(tag)
+
+
+def interrupt(spark: Any, tag: str) -> None:
+    """End the jobs of this tag, from any thread; nothing happens where there are none."""
+    if is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        # SparkSession.interruptTag knows only tags of the calling thread.
+        spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def _tags(spark: Any) -> tuple[Any, Any]:
+    if is_connect(spark):
+        return spark.addTag, spark.removeTag
+    return spark.sparkContext.addJobTag, spark.sparkContext.removeJobTag
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, MillstreamError):
+        return error
+    text = str(error)
+    if _INTERRUPTED.search(text):
+        return JobInterruptedError()
+    found = _FAILED.search(text)
+    if found is None:
+        return error
+    part = OffsetRange(found[2], int(found[3]), int(found[4]), int(found[5]))
+    return TaskFailedError(found[1].strip(), part, found[6])

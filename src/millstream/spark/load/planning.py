@@ -1,0 +1,142 @@
+"""What a load has to do next: decisions for its partitions, from what sink, group and brokers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from millstream.errors import DataLostError, LoadFailedError
+from millstream.model import TopicPartition
+from millstream.spark.load.cycles import Backlog
+from millstream.spark.load.decisions import Refusal, Rules, Situation, Start, decide, progress_of
+from millstream.spark.load.topics import Seen, Topics
+from millstream.spark.sinks.base import Advance, Sink, Standing
+
+
+class Aligned(Protocol):
+    """Where a rewind may begin, for rows that stand for whole ranges."""
+
+    def __call__(self, partition: TopicPartition, offset: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All partitions of the topics as they stand, and where those that are ours start."""
+
+    seen: Mapping[TopicPartition, Seen]
+    standing: Mapping[TopicPartition, Standing]
+    starts: Mapping[TopicPartition, Start]
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def anchors(self) -> list[TopicPartition]:
+        """Partitions whose progress must be moved by an empty commit before they are read."""
+        return [one for one, start in self.starts.items() if start.anchors]
+
+    @property
+    def repairs(self) -> dict[TopicPartition, int]:
+        """Offsets that the group should have and has not."""
+        return {
+            one: start.offset
+            for one, start in self.starts.items()
+            if start.repairs_group and not start.anchors
+        }
+
+    def advance(self, partition: TopicPartition, start: int, end: int) -> Advance:
+        """The step of one partition in the commit of a cycle."""
+        topic_id = self.seen[partition].topic_id
+        return Advance(*partition, topic_id, start, end, self.standing[partition])
+
+    def backlogs(self, ends: Mapping[TopicPartition, int]) -> list[Backlog]:
+        """What is to be loaded, up to ``ends``; partitions without one are left alone."""
+        found = []
+        for one, start in self.starts.items():
+            end = min(ends.get(one, 0), self.seen[one].log_end)
+            least = self.advance(one, start.offset, start.offset).rejected_start
+            found.append(Backlog(one, start.offset, max(end, start.offset), least))
+        return found
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """How far the sink is in a partition, ours or not; None where it has nothing of this topic."""
+        progress = progress_of(self.standing[partition])
+        topic_id = self.seen[partition].topic_id
+        if progress is None or (topic_id and progress.topic_id not in ("", topic_id)):
+            return None
+        return progress.next_offset
+
+    @property
+    def lag(self) -> int:
+        """How many offsets lie between our starts and the ends of the logs."""
+        return sum(max(0, self.seen[one].log_end - start.offset) for one, start in self.starts.items())
+
+    def raise_refusals(self, sink: str, committed: int) -> None:
+        """Raise what keeps partitions from being loaded, all in one."""
+        if not self.refusals:
+            return
+        reasons = "; ".join(refusal.reason for refusal in self.refusals)
+        lost = [(*one.partition, gone.start, gone.end) for one in self.refusals for gone in one.lost]
+        if all(refusal.lost for refusal in self.refusals):
+            raise DataLostError(reasons, lost)
+        raise LoadFailedError(reasons, sink, lost, committed)
+
+
+class Planner:
+    """Makes plans."""
+
+    def __init__(self, rules: Rules, topics: Topics, sink: Sink, aligned: Aligned | None = None) -> None:
+        self._rules = rules
+        self._topics = topics
+        self._sink = sink
+        self._aligned = aligned
+
+    def plan(self, owned: Iterable[TopicPartition]) -> Plan:
+        """Decide anew for the partitions that are ours, from what everybody says now."""
+        seen = self._topics.look()
+        standing = self._sink.standing(self._rules.group_id, list(seen))
+        known = {one.topic for one in seen if standing[one].rows is not None}
+        wanted = sorted(self._concerned(set(owned) & set(seen), set(seen), known))
+        committed = self._topics.committed(self._rules.group_id, wanted)
+        starts: dict[TopicPartition, Start] = {}
+        refusals = []
+        for one in wanted:
+            there = seen[one]
+            found = self._decide(
+                Situation(
+                    partition=one,
+                    standing=standing[one],
+                    committed=committed.get(one),
+                    topic_id=there.topic_id,
+                    log_start=there.log_start,
+                    log_end=there.log_end,
+                    came_later=one.topic in known,
+                )
+            )
+            if isinstance(found, Refusal):
+                refusals.append(found)
+            else:
+                starts[one] = found
+        notes = tuple(start.note for start in starts.values() if start.note)
+        return Plan(seen, standing, starts, tuple(refusals), notes)
+
+    def _concerned(
+        self, owned: set[TopicPartition], every: set[TopicPartition], known: set[str]
+    ) -> set[TopicPartition]:
+        """Our partitions. "latest" means one moment for a whole topic: whoever comes first fixes where all
+        its partitions begin, or a second driver would take its own for ones that came later.
+        """
+        if self._rules.starting != "latest":
+            return owned
+        fresh = {one.topic for one in owned} - known
+        return owned | {one for one in every if one.topic in fresh}
+
+    def _decide(self, situation: Situation) -> Start | Refusal:
+        found = decide(situation, self._rules)
+        if self._aligned is None or isinstance(found, Refusal) or not found.anchors:
+            return found
+        progress = progress_of(situation.standing)
+        if progress is None or found.offset >= progress.high_offset:
+            return found
+        moved = self._aligned(situation.partition, found.offset)
+        return found if moved < situation.log_start else replace(found, offset=moved)

@@ -1,0 +1,139 @@
+"""The topics as the brokers show them, with patience: an answer that looks as if something had vanished is
+often only how things look for a moment, as after a change of leaders.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from millstream.admin import Admin, TopicDescription
+from millstream.errors import UnknownTopicOrPartitionError
+from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+_PATIENCE_SECONDS: Final = 5.0
+_LOOK_AGAIN_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One partition, as it is now."""
+
+    topic_id: str
+    log_start: int
+    log_end: int
+
+
+class Brokers(Protocol):
+    """What is asked of an Admin."""
+
+    def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]: ...
+
+    def list_offsets(
+        self, partitions: list[TopicPartition], spec: str
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
+
+    def group_offsets(
+        self, group: str, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+
+class Topics:
+    """Looks at topics, and remembers what it has seen of them."""
+
+    def __init__(
+        self,
+        brokers: Admin | Brokers,
+        names: Sequence[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._brokers = brokers
+        self._names = list(dict.fromkeys(names))
+        self._clock = clock
+        self._sleep = sleep
+        self._ids: dict[str, str] = {}
+        self._partitions: dict[str, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+
+    def look(self) -> dict[TopicPartition, Seen]:
+        """All partitions as they are now. What seems to have shrunk is looked at again before it is believed:
+        partitions of the same topic never get fewer, and its ends hardly ever go back.
+        """
+        deadline = self._clock() + _PATIENCE_SECONDS
+        while True:
+            try:
+                seen = self._look_once()
+            except UnknownTopicOrPartitionError:
+                if not self._ids or self._clock() >= deadline:
+                    raise
+            else:
+                if not self._has_shrunk(seen) or self._clock() >= deadline:
+                    self._remember(seen)
+                    return seen
+            self._sleep(_LOOK_AGAIN_SECONDS)
+
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed, where it has."""
+        wanted = list(partitions)
+        return self._brokers.group_offsets(group, wanted) if wanted else {}
+
+    def _look_once(self) -> dict[TopicPartition, Seen]:
+        described = self._brokers.describe_topics(self._names)
+        ids = {name: _hexadecimal(topic.topic_id) for name, topic in described.items()}
+        partitions = [
+            TopicPartition(name, each.partition)
+            for name, topic in described.items()
+            for each in topic.partitions
+        ]
+        if not partitions:
+            return {}
+        starts = self._brokers.list_offsets(partitions, "earliest")
+        ends = self._brokers.list_offsets(partitions, "latest")
+        return {
+            one: Seen(ids[one.topic], _offset(starts, one), _offset(ends, one)) for one in sorted(partitions)
+        }
+
+    def _has_shrunk(self, seen: Mapping[TopicPartition, Seen]) -> bool:
+        counts = _counts(seen)
+        ids = {one.topic: each.topic_id for one, each in seen.items()}
+        for topic in self._names:
+            if topic not in counts:
+                return True
+            if self._ids.get(topic, ids[topic]) == ids[topic] and counts[topic] < self._partitions.get(
+                topic, 0
+            ):
+                return True
+        return any(
+            each.log_end < self._ends.get(one, 0)
+            for one, each in seen.items()
+            if self._ids.get(one.topic) == each.topic_id
+        )
+
+    def _remember(self, seen: Mapping[TopicPartition, Seen]) -> None:
+        self._partitions = _counts(seen)
+        self._ids = {one.topic: each.topic_id for one, each in seen.items()}
+        self._ends = {one: each.log_end for one, each in seen.items()}
+
+
+def _counts(partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for one in partitions:
+        counts[one.topic] = counts.get(one.topic, 0) + 1
+    return counts
+
+
+def _offset(found: Mapping[TopicPartition, OffsetAndTimestamp | None], one: TopicPartition) -> int:
+    place = found[one]
+    return 0 if place is None else place.offset
+
+
+def _hexadecimal(topic_id: str) -> str:
+    """An id as progress keeps it, from how Kafka's tools write it."""
+    return base64.urlsafe_b64decode(topic_id + "==").hex() if topic_id else ""

@@ -1,0 +1,86 @@
+"""Which Delta tables can be written to.
+
+Files are written past delta-rs, so whatever it would do on a write (check a constraint, fill in a generated
+column, map a name) does not happen. A table that counts on it is refused, in words.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import DeltaTable
+
+from millstream.spark.sinks.base import SinkError
+
+RETENTION: Final = "delta.setTransactionRetentionDuration"
+_HARMLESS: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "vacuumProtocolCheck",
+    }
+)
+"""Features that a table may list: in use they show in its settings or columns, which are looked at."""
+_ON: Final = {
+    "delta.enableRowTracking": "row tracking",
+    "delta.enableIcebergCompatV1": "Iceberg compatibility",
+    "delta.enableIcebergCompatV2": "Iceberg compatibility",
+    "delta.enableInCommitTimestamps": "in-commit timestamps",
+    "delta.randomizeFilePrefixes": "random file prefixes",
+}
+_OF_COLUMNS: Final = {
+    "delta.generationExpression": "generated columns",
+    "delta.identity.start": "identity columns",
+    "delta.invariants": "invariants",
+}
+
+
+def check_features(handle: DeltaTable, directory: Path) -> None:
+    """Raise SinkError for a table that a load must not write to."""
+    settings = handle.metadata().configuration
+    if RETENTION in settings:
+        raise SinkError(
+            f"the Delta table {directory} forgets old transactions ({RETENTION}={settings[RETENTION]}), and with "
+            f"them how far the load has come. Unset it (ALTER TABLE … UNSET TBLPROPERTIES ('{RETENTION}')), "
+            "or load into another table"
+        )
+    used = [*_by_settings(settings), *_by_columns(json.loads(handle.schema().to_json())), *_unknown(handle)]
+    if used:
+        raise SinkError(
+            f"the Delta table {directory} uses {', '.join(sorted(set(used)))}, which a load would write past. "
+            "Load into a table without, and fill this one from it"
+        )
+
+
+def _by_settings(settings: dict[str, str]) -> list[str]:
+    used = [what for name, what in _ON.items() if settings.get(name, "").lower() == "true"]
+    if settings.get("delta.columnMapping.mode", "none").lower() != "none":
+        used.append("column mapping")
+    if any(name.startswith("delta.constraints.") for name in settings):
+        used.append("check constraints")
+    return used
+
+
+def _by_columns(schema: dict[str, Any]) -> list[str]:
+    return [
+        what
+        for column in schema["fields"]
+        for name, what in _OF_COLUMNS.items()
+        if name in column["metadata"]
+    ]
+
+
+def _unknown(handle: DeltaTable) -> list[str]:
+    protocol = handle.protocol()
+    listed = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return [f"the feature {name}" for name in listed - _HARMLESS]

@@ -1,0 +1,162 @@
+"""What a Delta table's log says of transactions and restores, read straight from its files.
+
+delta-rs reads the version of one application at a time, and replays the log each time: a millisecond each. A
+load asks for several of each partition in every cycle, so here all of them are read at once, and after that
+only what was committed since. What is read is the protocol's plainest part: ``txn`` actions, whose latest
+version counts, and ``commitInfo``, which says that a commit was a RESTORE.
+
+RESTORE puts back the files of an older version but leaves the transactions as they are (delta-rs and Spark
+alike): progress would claim rows that are gone. So a restore is looked for, and progress is what it was then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+LOG: Final = "_delta_log"
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A commit that put an older version back."""
+
+    version: int
+    parameters: Mapping[str, Any]
+    """Where it went back to: ``version``, or a time."""
+
+
+def commit_path(directory: Path, version: int) -> Path:
+    return directory / LOG / f"{version:020d}.json"
+
+
+def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
+    """The actions of one commit; None where it has not been made, or was cleaned up."""
+    try:
+        text = commit_path(directory, version).read_text()
+    except FileNotFoundError:
+        return None
+    return [json.loads(line) for line in text.splitlines() if line]
+
+
+@dataclass(slots=True)
+class LogView:
+    """The transactions of a table up to ``version``, kept up to date by ``refresh``."""
+
+    directory: Path
+    version: int = -1
+    table_id: str = ""
+    transactions: dict[str, int] = field(default_factory=dict)
+    _restores: list[Restore] = field(default_factory=list)
+    _searched_from: int = 0
+    """Restores at or past this version are known."""
+
+    def refresh(self, table_id: str, version: int) -> None:
+        """Come to this version of the table, of which the caller has a snapshot."""
+        if table_id != self.table_id or version < self.version:
+            self._start_over(table_id)
+        if self.version < 0:
+            self._from_checkpoint(version)
+        while self.version < version:
+            actions = read_commit(self.directory, self.version + 1)
+            if actions is None:  # cleaned up: a checkpoint has it
+                self._start_over(table_id)
+                self._from_checkpoint(version)
+                actions = read_commit(self.directory, self.version + 1)
+                if self.version >= version or actions is None:
+                    break
+            self._apply(self.version + 1, actions)
+
+    def restored_since(self, version: int, before: int) -> Restore | None:
+        """The last restore after ``version`` and not after ``before``."""
+        self._search(version + 1)
+        found = [restore for restore in self._restores if version < restore.version <= before]
+        return max(found, key=lambda restore: restore.version, default=None)
+
+    def _start_over(self, table_id: str) -> None:
+        self.version, self.table_id, self._searched_from = -1, table_id, 0
+        self.transactions.clear()
+        self._restores.clear()
+
+    def _apply(self, version: int, actions: list[dict[str, Any]]) -> None:
+        for action in actions:
+            if "txn" in action:
+                self.transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
+            elif "commitInfo" in action:
+                self._note(version, action["commitInfo"])
+        self.version = version
+
+    def _note(self, version: int, info: Mapping[str, Any]) -> None:
+        if info.get("operation") == "RESTORE":
+            self._restores.append(Restore(version, info.get("operationParameters") or {}))
+
+    def _from_checkpoint(self, most: int) -> None:
+        """Begin with the last complete checkpoint that is not past ``most``; with nothing if there is none."""
+        latest = max((v for v in self._checkpoints() if v <= most), default=None)
+        if latest is None:
+            return
+        for path in self._checkpoints()[latest]:
+            for row in _structs(path, "txn", ("appId", "version")):
+                self.transactions[row["appId"]] = int(row["version"])
+        self.version, self._searched_from = latest, latest + 1
+
+    def _checkpoints(self) -> dict[int, list[Path]]:
+        found: dict[int, list[Path]] = {}
+        for path in (self.directory / LOG).iterdir():
+            if match := _CHECKPOINT.fullmatch(path.name):
+                found.setdefault(int(match[1]), []).append(path)
+        return {version: paths for version, paths in found.items() if _complete(paths)}
+
+    def _search(self, version: int) -> None:
+        """Look for restores from ``version`` on, as far back as the log still goes."""
+        for earlier in range(self._searched_from - 1, version - 1, -1):
+            path = commit_path(self.directory, earlier)
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            if b'"RESTORE"' in text:
+                for line in text.splitlines():
+                    self._note(earlier, json.loads(line).get("commitInfo") or {})
+        self._searched_from = min(self._searched_from, version)
+
+
+def named_files(directory: Path) -> set[str]:
+    """Every data file that a commit or checkpoint of the log names, also as removed."""
+    named: set[str] = set()
+    for path in (directory / LOG).iterdir():
+        if _COMMIT.fullmatch(path.name):
+            for line in path.read_text().splitlines():
+                action = json.loads(line) if line else {}
+                named.update(unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action)
+        elif _CHECKPOINT.fullmatch(path.name):
+            for kind in ("add", "remove"):
+                named.update(unquote(row["path"]) for row in _structs(path, kind, ("path",)))
+    return named
+
+
+def _complete(paths: list[Path]) -> bool:
+    """Whether a checkpoint has all its parts: their number is in each one's name."""
+    parts = paths[0].name.split(".")
+    return len(parts) == 3 or len(paths) == int(parts[3])
+
+
+def _structs(path: Path, column: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The rows of a checkpoint that have this action, with some of its fields."""
+    wanted = [f"{column}.{name}" for name in fields]
+    with pq.ParquetFile(path) as file:
+        if column not in file.schema_arrow.names:
+            return
+        for batch in file.iter_batches(columns=wanted):
+            yield from (
+                row for row in batch.column(column).drop_null().to_pylist() if row[fields[0]] is not None
+            )

@@ -1,0 +1,87 @@
+"""Ranges that were never loaded, kept in a small Delta table beside the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from millstream.spark.sinks.base import Loss, LostRange, SinkError
+from millstream.spark.sinks.delta_files import Shape, TableWriter
+from millstream.spark.sinks.delta_table import Change, Snapshot, Table
+
+SCHEMA: Final = pa.schema(
+    [
+        ("group_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("reason", pa.string()),
+        ("noticed_at", pa.timestamp("us", "UTC")),
+        ("cycle_id", pa.string()),
+    ]
+)
+
+
+class LostRanges:
+    """The table of lost ranges; made when the first one is to be kept."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def add(self, group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> None:
+        """Keep these; those that are there already are left as they are."""
+        if not lost:
+            return
+        if not self._table.exists:
+            DeltaTable.create(str(self._table.directory), Schema.from_arrow(SCHEMA), mode="ignore")
+        writers: list[TableWriter] = []
+
+        def decide(snapshot: Snapshot) -> Change | None:
+            known = {_key(found) for found in _read(snapshot, group_id)}
+            new = [one for one in lost if _key(one) not in known]
+            if not new:
+                return None
+            writer = TableWriter(Shape(str(self._table.directory), SCHEMA), cycle_id)
+            writers.append(writer)
+            writer.write(_batch(group_id, cycle_id, new))
+            return Change(writer.finish())
+
+        try:
+            self._table.transact(decide)
+        except OSError as error:
+            raise SinkError(f"lost ranges could not be kept in {self._table.directory}: {error}") from error
+        for unused in writers[:-1]:
+            unused.abort()
+
+    def read(self, group_id: str) -> list[LostRange]:
+        """All that were kept for a group, in the order in which they were noticed."""
+        snapshot = self._table.look()
+        found = [] if snapshot is None else _read(snapshot, group_id)
+        return sorted(found, key=lambda one: (one.noticed_at, one.topic, one.partition, one.start))
+
+
+def _key(one: LostRange) -> tuple[str, int, int, int, Loss]:
+    return one.topic, one.partition, one.start, one.end, one.reason
+
+
+def _batch(group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> pa.RecordBatch:
+    rows = [
+        {"group_id": group_id, "topic": one.topic, "partition": one.partition, "start": one.start}
+        | {"end": one.end, "reason": one.reason.value, "noticed_at": one.noticed_at, "cycle_id": cycle_id}
+        for one in lost
+    ]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def _read(snapshot: Snapshot, group_id: str) -> list[LostRange]:
+    return [
+        LostRange(
+            row["topic"], row["partition"], row["start"], row["end"], Loss(row["reason"]), row["noticed_at"]
+        )
+        for row in snapshot.handle.to_pyarrow_table().to_pylist()
+        if row["group_id"] == group_id
+    ]

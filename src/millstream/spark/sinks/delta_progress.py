@@ -1,0 +1,69 @@
+"""A partition's progress as transactions of a Delta table, which hold one whole number each.
+
+Of each group, topic and partition there is an application, ``millstream/GROUP/TOPIC/PARTITION``, whose version
+is the next offset. Beside it:
+
+- ``…/at``: the version of the table that this progress was committed as. Commits are made strictly on top of
+  what was read, so it is known beforehand. A restore after it makes the progress void.
+- ``…/high``: the high offset, written only where it is not the next offset: in a rewind.
+- ``…/id/0`` to ``…/id/2``: the topic's id, fifteen digits at a time, written only when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+from millstream.spark.sinks.base import Progress, SinkError
+
+_DIGITS: Final = 15
+"""With a leading 1, which keeps zeros, 61 bits: they fit in a signed long."""
+_PARTS: Final = 3
+
+
+def application(group_id: str, topic: str, partition: int) -> str:
+    """The name of a partition's application. Groups may have any name: theirs is quoted."""
+    return f"millstream/{quote(group_id, safe='')}/{topic}/{partition}"
+
+
+def decode(name: str, read: Callable[[str], int | None]) -> Progress | None:
+    """The progress that these transactions tell."""
+    next_offset = read(name)
+    if next_offset is None:
+        return None
+    high = read(f"{name}/high")
+    return Progress(next_offset, max(next_offset, high or 0), _topic_id(name, read) or "")
+
+
+def committed_at(name: str, read: Callable[[str], int | None]) -> int:
+    """The version of the table that holds this progress."""
+    at = read(f"{name}/at")
+    return -1 if at is None else at
+
+
+def encode(
+    name: str, progress: Progress, version: int, stored: Mapping[str, int]
+) -> Iterator[tuple[str, int]]:
+    """The transactions that make ``progress`` of what is stored, in a commit as ``version``."""
+    yield name, progress.next_offset
+    yield f"{name}/at", version
+    if max(progress.next_offset, stored.get(f"{name}/high", 0)) != progress.high_offset:
+        yield f"{name}/high", progress.high_offset
+    if _topic_id(name, stored.get) != progress.topic_id:
+        yield from _id_parts(name, progress.topic_id)
+
+
+def _id_parts(name: str, topic_id: str) -> Iterator[tuple[str, int]]:
+    if len(topic_id) > _DIGITS * _PARTS or not all(digit in "0123456789abcdef" for digit in topic_id):
+        raise SinkError(
+            f"a topic's id is hexadecimal, of at most {_DIGITS * _PARTS} digits, not {topic_id!r}"
+        )
+    for part in range(_PARTS):
+        digits = topic_id[part * _DIGITS : (part + 1) * _DIGITS]
+        yield f"{name}/id/{part}", int("1" + digits, 16)
+
+
+def _topic_id(name: str, read: Callable[[str], int | None]) -> str | None:
+    parts = [read(f"{name}/id/{part}") for part in range(_PARTS)]
+    return None if None in parts else "".join(f"{part:x}"[1:] for part in parts)

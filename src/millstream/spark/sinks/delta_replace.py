@@ -1,0 +1,185 @@
+"""Taking rows out of a Delta table: files that hold nothing else go, others are written anew without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.model import TopicPartition
+from millstream.spark.sinks.base import Position, SinkError
+from millstream.spark.sinks.delta_files import DataFile, Shape, TableWriter, remove
+from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
+
+Ranges = Mapping[TopicPartition, "Doomed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them."""
+
+    start: int
+    end: int
+    offsets: pa.Array | None = None
+
+    @classmethod
+    def of(cls, offsets: Iterable[int]) -> Doomed:
+        wanted = sorted(offsets)
+        return cls(wanted[0], wanted[-1] + 1, pa.array(wanted, pa.int64()))
+
+    def holds_all(self, least: int, most: int) -> bool:
+        """Whether every offset from ``least`` to ``most`` is meant."""
+        return self.offsets is None and self.start <= least and most < self.end
+
+    def mask(self, offsets: pa.Array) -> pa.Array:
+        if self.offsets is not None:
+            return pc.is_in(offsets, value_set=self.offsets)
+        return pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
+
+
+def doomed_positions(positions: Iterable[Position]) -> dict[TopicPartition, Doomed]:
+    """What to take out, by partition."""
+    found: dict[TopicPartition, list[int]] = {}
+    for position in positions:
+        found.setdefault(TopicPartition(position.topic, position.partition), []).append(position.offset)
+    return {where: Doomed.of(offsets) for where, offsets in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What taking rows out means: these files go, and those come in their place."""
+
+    remove: list[ActiveFile] = field(default_factory=list)
+    add: list[DataFile] = field(default_factory=list)
+
+
+class Remover:
+    """Takes rows out of one table. Kept over the attempts of one commit: no file is written anew twice."""
+
+    def __init__(self, directory: Path, doomed: Mapping[TopicPartition, Doomed], tag: str) -> None:
+        self._directory = directory
+        self._doomed = {where: what for where, what in doomed.items() if what.start < what.end}
+        self._tag = tag
+        self._rewritten: dict[str, list[DataFile] | None] = {}
+
+    def outcome(self, snapshot: Snapshot, positions: tuple[str, str, str], keep: frozenset[str]) -> Outcome:
+        """What it takes in this version of the table; files in ``keep`` are not looked at."""
+        outcome = Outcome()
+        if not self._doomed:
+            return outcome
+        files = [file for file in snapshot.files() if file.path not in keep]
+        touched = [file for file in files if self._may_hold(file, positions)]
+        if touched:
+            _refuse_append_only(snapshot, self._directory)
+            _refuse_deletion_vectors(snapshot, self._directory, touched)
+        for file in touched:
+            left = [] if self._is_doomed(file, positions) else self._without(file, positions)
+            if left is not None:
+                outcome.remove.append(file)
+                outcome.add.extend(left)
+        return outcome
+
+    def discard(self) -> None:
+        """Remove what was written for a commit that did not happen."""
+        for files in self._rewritten.values():
+            for file in files or ():
+                remove(self._directory, file.path)
+
+    def _may_hold(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
+        topics, partitions, offsets = (_bounds(file, name) for name in positions)
+        return any(
+            _overlap(topics, where.topic, where.topic)
+            and _overlap(partitions, where.partition, where.partition)
+            and _overlap(offsets, doomed.start, doomed.end - 1)
+            for where, doomed in self._doomed.items()
+        )
+
+    def _is_doomed(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
+        """Whether the statistics alone say that every row goes."""
+        topics, partitions, offsets = (_bounds(file, name) for name in positions)
+        if topics is None or partitions is None or offsets is None:
+            return False
+        if topics[0] != topics[1] or partitions[0] != partitions[1]:
+            return False
+        doomed = self._doomed.get(TopicPartition(topics[0], partitions[0]))
+        return doomed is not None and doomed.holds_all(*offsets)
+
+    def _without(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
+        """The file written anew without the rows; None where it holds none of them."""
+        if file.path not in self._rewritten:
+            self._rewritten[file.path] = self._rewrite(file, positions)
+        return self._rewritten[file.path]
+
+    def _rewrite(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
+        if not self._holds(file, positions):
+            return None
+        with pq.ParquetFile(self._directory / file.path) as source:
+            writer = TableWriter(Shape(str(self._directory), source.schema_arrow), self._tag)
+            try:
+                for batch in source.iter_batches():
+                    writer.write(batch.filter(pc.invert(self._mask(batch, file, positions))))
+                return [replace(made, partition_values=file.partition_values) for made in writer.finish()]
+            except BaseException:
+                writer.abort()
+                raise
+
+    def _holds(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
+        with pq.ParquetFile(self._directory / file.path) as source:
+            wanted = [name for name in positions if name in source.schema_arrow.names]
+            return any(
+                pc.any(self._mask(batch, file, positions)).as_py()
+                for batch in source.iter_batches(columns=wanted)
+            )
+
+    def _mask(self, batch: pa.RecordBatch, file: ActiveFile, positions: tuple[str, str, str]) -> pa.Array:
+        """Which rows go."""
+        topic, partition, offset = (_column(batch, file, name) for name in positions)
+        mask = pa.repeat(pa.scalar(False), batch.num_rows)
+        for where, doomed in self._doomed.items():
+            here = pc.and_(pc.equal(topic, where.topic), pc.equal(partition, where.partition))
+            mask = pc.or_(mask, pc.and_(here, doomed.mask(offset)))
+        return pc.fill_null(mask, False)
+
+
+def _column(batch: pa.RecordBatch, file: ActiveFile, name: str) -> pa.Array:
+    """A column of a file; a partition column has one value, which the log knows."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    return pa.repeat(pa.scalar(file.partition_values[name]), batch.num_rows)
+
+
+def _bounds(file: ActiveFile, name: str) -> tuple[Any, Any] | None:
+    """The least and greatest value of a column in a file; None where nobody knows."""
+    if name in file.partition_values:
+        return file.partition_values[name], file.partition_values[name]
+    least, most = file.least.get(name), file.most.get(name)
+    return None if least is None or most is None else (least, most)
+
+
+def _overlap(bounds: tuple[Any, Any] | None, least: Any, most: Any) -> bool:
+    return bounds is None or (bounds[0] <= most and least <= bounds[1])
+
+
+def _refuse_append_only(snapshot: Snapshot, directory: Path) -> None:
+    if snapshot.handle.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        raise SinkError(
+            f"the Delta table {directory} is append-only, so that a rewind cannot replace its rows. Unset "
+            "delta.appendOnly, or move the group's offset forward again"
+        )
+
+
+def _refuse_deletion_vectors(snapshot: Snapshot, directory: Path, files: list[ActiveFile]) -> None:
+    if "deletionVectors" not in (snapshot.handle.protocol().reader_features or ()):
+        return
+    marked = pa.table(snapshot.handle.deletion_vectors())
+    held = {name for column in marked.column_names[:1] for name in marked[column].to_pylist()}
+    if any(str(path).endswith(file.path) for path in held for file in files):
+        raise SinkError(
+            f"rows of the Delta table {directory} were deleted by deletion vectors, in files that this rewind "
+            "would write anew. Run OPTIMIZE or REORG TABLE … APPLY (PURGE) first"
+        )

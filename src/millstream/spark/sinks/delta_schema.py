@@ -1,0 +1,110 @@
+"""The columns of a Delta table beside those of a load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError
+
+from millstream.spark.sinks.base import SchemaConflictError, SinkError
+from millstream.spark.sinks.delta_partitions import supported
+
+_FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that Parquet as Delta uses it does not have in names, unless they are mapped."""
+
+
+def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
+    """The columns as Delta has them; raises SchemaConflictError for what it does not have."""
+    bad = [name for name in schema.names if _FORBIDDEN.search(name)]
+    if bad:
+        raise SchemaConflictError(
+            f"Delta has no columns with spaces or any of ,;{{}}()= in the name: rename {', '.join(map(repr, bad))}"
+        )
+    names = [name.lower() for name in schema.names]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise SchemaConflictError(
+            f"Delta does not tell upper from lower case: {', '.join(doubled)} is twice there"
+        )
+    try:
+        return Schema.from_arrow(schema)
+    except (DeltaError, ValueError, TypeError) as error:
+        raise SchemaConflictError(
+            f"the columns do not fit in the Delta table {directory}: {error}"
+        ) from error
+
+
+def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory: Path) -> None:
+    """Raise SchemaConflictError where a table cannot be partitioned like that."""
+    for name in partition_by:
+        if name not in schema.names:
+            raise SchemaConflictError(
+                f"{directory} cannot be partitioned by {name}: there is no such column, only "
+                f"{', '.join(schema.names)}"
+            )
+        if not supported(schema.field(name).type):
+            raise SchemaConflictError(
+                f"{directory} cannot be partitioned by {name}: its type is {schema.field(name).type}"
+            )
+    if len(partition_by) >= len(schema.names):
+        raise SchemaConflictError(f"{directory} cannot be partitioned by all of its columns")
+
+
+def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list[Field]:
+    """The columns that the table lacks; raises SchemaConflictError for those that do not fit."""
+    there = {column.name: column for column in handle.schema().fields}
+    lower = {name.lower(): name for name in there}
+    missing, wrong = [], []
+    for column in wanted.fields:
+        found = there.get(column.name)
+        if found is not None:
+            wrong += _differences(found, column)
+        elif column.name.lower() in lower:
+            wrong.append(f"{column.name} is spelt {lower[column.name.lower()]} there")
+        else:
+            missing.append(column)
+    ours = {column.name for column in wanted.fields}
+    wrong += [
+        f"{n} must not be null, and the load does not have it"
+        for n, c in there.items()
+        if n not in ours and not c.nullable
+    ]
+    if wrong:
+        raise SchemaConflictError(
+            f"the columns of the Delta table {directory} do not fit the load's: {'; '.join(wrong)}. Types are "
+            "never changed: load into another table, or change the schema of the load"
+        )
+    return missing
+
+
+def _differences(there: Field, ours: Field) -> list[str]:
+    if _plain(there.type) != _plain(ours.type):
+        return [f"{ours.name} is {_plain(there.type)} there and {_plain(ours.type)} in the load"]
+    if ours.nullable and not there.nullable:
+        return [f"{ours.name} must not be null there and may be null in the load"]
+    return []
+
+
+def _plain(kind: Any) -> str:
+    return str(kind.to_json()).strip('"')
+
+
+def add_columns(handle: DeltaTable, missing: Sequence[Field], *, allowed: bool, directory: Path) -> None:
+    """Add the columns that the table lacks, nullable, in one commit; raise SchemaConflictError if not allowed."""
+    names = ", ".join(column.name for column in missing)
+    if not allowed:
+        raise SchemaConflictError(
+            f"the Delta table {directory} lacks the columns {names}. Let the load add them (add_columns=True), "
+            "or leave them out of its schema"
+        )
+    try:
+        handle.alter.add_columns([Field(c.name, c.type, nullable=True) for c in missing])
+    except DeltaError as error:
+        raise SinkError(
+            f"the columns {names} could not be added to the Delta table {directory}: {error}"
+        ) from error

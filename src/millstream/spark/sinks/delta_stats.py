@@ -1,0 +1,93 @@
+"""Statistics of a file as Delta's log has them, from those that Parquet collected while it was written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_COLUMNS: Final = 32
+"""So many columns of a table have statistics, as the protocol's default has it; positions always do."""
+_POSITIONS: Final = frozenset({"topic", "partition", "offset"})
+_LONGEST_TEXT: Final = 64
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What is to be known of one file."""
+
+    _with_nan: set[str] = field(default_factory=set)
+
+    def see(self, table: pa.Table) -> None:
+        """Take note of what Parquet leaves out: NaN, which Spark counts as the greatest value."""
+        for column in table.schema:
+            if pa.types.is_floating(column.type) and pc.any(pc.is_nan(table[column.name])).as_py():
+                self._with_nan.add(column.name)
+
+    def of(self, metadata: Any) -> str:
+        """The statistics of a file, from its footer."""
+        least: dict[str, Any] = {}
+        most: dict[str, Any] = {}
+        nulls: dict[str, int] = {}
+        for name, groups in _columns(metadata):
+            if all(group.has_null_count for group in groups):
+                nulls[name] = sum(group.null_count for group in groups)
+            bounds = None if name in self._with_nan else _bounds(groups)
+            if bounds is not None:
+                least[name], most[name] = bounds
+        found = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+        return json.dumps(found, separators=(",", ":"))
+
+
+def _columns(metadata: Any) -> Iterator[tuple[str, list[Any]]]:
+    """The plain columns that have statistics in each row group."""
+    if metadata.num_row_groups == 0:
+        return
+    first = metadata.row_group(0)
+    for number in range(metadata.num_columns):
+        name = first.column(number).path_in_schema
+        if "." in name and metadata.schema.column(number).max_definition_level > 1:
+            continue
+        if number >= _MOST_COLUMNS and name.lstrip("_") not in _POSITIONS:
+            continue
+        groups = [metadata.row_group(g).column(number).statistics for g in range(metadata.num_row_groups)]
+        if all(group is not None for group in groups):
+            yield name, groups
+
+
+def _bounds(groups: list[Any]) -> tuple[Any, Any] | None:
+    """The least and the greatest value as JSON has them; None where either cannot be told exactly."""
+    filled = [group for group in groups if group.has_min_max]
+    if not filled or any(not group.has_min_max and group.num_values for group in groups):
+        return None
+    try:
+        bounds = min(group.min for group in filled), max(group.max for group in filled)
+    except (ValueError, OverflowError):  # a moment that Python's calendar does not have
+        return None
+    least, most = map(_plain, bounds)
+    return None if least is None or most is None else (least, most)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bool():
+            return None
+        case int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case str():
+            return value if len(value) <= _LONGEST_TEXT else None
+        case datetime():
+            if value.tzinfo is None:
+                return value.isoformat(timespec="microseconds")
+            return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+    return None

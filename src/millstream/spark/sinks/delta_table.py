@@ -1,0 +1,249 @@
+"""One Delta table: opened anew for each look, changed only on top of exactly what was seen.
+
+delta-rs would, on a conflict, check for itself whether two commits get along, and retry. Here it may not
+(``max_commit_retries=0``): a commit becomes the very next version of the table that was looked at, or does not
+happen, and is decided anew. So nothing can come in between: no other driver, no compaction, no RESTORE.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from millstream.spark.sinks import delta_progress
+from millstream.spark.sinks.base import Progress, SinkError
+from millstream.spark.sinks.delta_features import check_features
+from millstream.spark.sinks.delta_files import DataFile, sync
+from millstream.spark.sinks.delta_log import LOG, LogView, Restore, commit_path, read_commit
+
+log = logging.getLogger("millstream.spark")
+
+_TOKEN: Final = "millstream.commit"
+_PATIENCE_SECONDS: Final = 120.0
+"""How long a commit may lose against others before it gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFile:
+    """A file that the table consists of at the moment, with what its statistics say of positions."""
+
+    path: str
+    size: int
+    rows: int | None
+    modified_ms: int
+    partition_values: Mapping[str, str | None]
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit does."""
+
+    add: Sequence[DataFile] = ()
+    remove: Sequence[ActiveFile] = ()
+    transactions: Sequence[tuple[str, int]] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    data_change: bool = True
+    """False where the same rows are only laid out anew."""
+
+
+class Snapshot:
+    """A table at one version."""
+
+    def __init__(self, table: Table, handle: DeltaTable, log_view: LogView) -> None:
+        self.handle = handle
+        self.version: int = handle.version()
+        self._table = table
+        self._log = log_view
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """What the log has stored, whether or not a restore made it void."""
+        return self._log.transactions
+
+    def progress(self, name: str) -> Progress | None:
+        """An application's progress; that of the older version where the table was restored since."""
+        return self._progress(name, self.version, self._log.transactions.get)
+
+    def _progress(self, name: str, version: int, read: Callable[[str], int | None]) -> Progress | None:
+        found = delta_progress.decode(name, read)
+        if found is None:
+            return None
+        restore = self._log.restored_since(delta_progress.committed_at(name, read), version)
+        if restore is None:
+            return found
+        older = self._table.restored_to(restore)
+        return self._progress(name, older.version(), older.transaction_version)
+
+    def files(self) -> list[ActiveFile]:
+        """The files of the table at this version."""
+        actions = pa.table(self.handle.get_add_actions(flatten=True))
+        return [_active(row) for row in actions.to_pylist()]
+
+
+class Table:
+    """A table and its directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._log = LogView(directory)
+        self._older: dict[int, DeltaTable] = {}
+
+    @property
+    def exists(self) -> bool:
+        return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(str(self.directory))
+
+    def look(self) -> Snapshot | None:
+        """The table as it is now; None where there is none."""
+        if not (self.directory / LOG).is_dir():
+            return None
+        try:
+            handle = DeltaTable(str(self.directory))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise SinkError(f"the Delta table {self.directory} cannot be opened: {error}") from error
+        check_features(handle, self.directory)
+        self._log.refresh(str(handle.metadata().id), handle.version())
+        return Snapshot(self, handle, self._log)
+
+    def restored_to(self, restore: Restore) -> DeltaTable:
+        """The version that a restore put back."""
+        if restore.version not in self._older:
+            self._older[restore.version] = self._open_restored(restore)
+        return self._older[restore.version]
+
+    def _open_restored(self, restore: Restore) -> DeltaTable:
+        version = restore.parameters.get("version")
+        try:
+            if version is not None:
+                return DeltaTable(str(self.directory), version=int(version))
+            handle = DeltaTable(str(self.directory), version=restore.version - 1)
+            moment = restore.parameters.get("datetime") or restore.parameters["timestamp"]
+            handle.load_as_version(str(moment))
+        except (DeltaError, OSError, KeyError, ValueError) as error:
+            raise SinkError(
+                f"the Delta table {self.directory} was restored in version {restore.version}, and the version that "
+                f"was put back can no longer be read ({error}), so nobody knows how far it has come. Load into a "
+                "new table, or under a new group"
+            ) from error
+        return handle
+
+    def transact(self, decide: Callable[[Snapshot], Change | None]) -> None:
+        """Look, decide, commit; again from the start when another commit came first.
+
+        ``decide`` may raise, or want nothing. Returns when the commit has been read back from the log and is on
+        the disk; raises SinkError when it did not happen.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        attempt = 0
+        while True:
+            snapshot = self.look()
+            if snapshot is None:
+                raise SinkError(f"the Delta table {self.directory} is gone: it was there a moment ago")
+            change = decide(snapshot)
+            if change is None or self._commit(snapshot, change):
+                return
+            if time.monotonic() > deadline:
+                raise SinkError(
+                    f"the Delta table {self.directory} is written to so often that no commit got through in "
+                    f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
+                )
+            attempt += 1
+            time.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))
+
+    def _commit(self, seen: Snapshot, change: Change) -> bool:
+        """Make a change the version after ``seen``; False when that version is another's."""
+        token = uuid.uuid4().hex
+        error: Exception | None = None
+        try:
+            _write(seen.handle, change, token)
+        except Exception as caught:  # noqa: BLE001 - whatever it is, only the log knows the outcome
+            error = caught
+        return self._outcome(seen.version + 1, token, change, error)
+
+    def _outcome(self, version: int, token: str, change: Change, error: Exception | None) -> bool:
+        """Whether a commit is in the log as this version, whatever the answer to it was."""
+        actions = read_commit(self.directory, version)
+        if actions is None:
+            said = f"failed: {error}" if error is not None else "was said to be done, but is not in the log"
+            raise SinkError(f"a commit to the Delta table {self.directory} {said}") from error
+        if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):
+            if error is None:
+                raise SinkError(
+                    f"a commit to the Delta table {self.directory} was said to be done, but version "
+                    f"{version} is another's"
+                )
+            return False
+        stored = {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
+        assert stored == dict(change.transactions), (stored, change.transactions)
+        if error is not None:
+            log.warning("commit %d of %s is in the log, despite: %s", version, self.directory, error)
+        sync(commit_path(self.directory, version))
+        sync(self.directory / LOG)
+        return True
+
+
+def _write(handle: DeltaTable, change: Change, token: str) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    partition_by = handle.metadata().partition_columns
+    added = [
+        AddAction(f.path, f.size, dict(f.partition_values), f.modified_ms, change.data_change, f.stats)
+        for f in change.add
+    ]
+    removed = [
+        RemoveAction(f.path, change.data_change, now_ms, f.size, dict(f.partition_values))
+        for f in change.remove
+    ]
+    handle.create_write_transaction(
+        [*added, *removed],
+        "append",
+        handle.schema(),
+        partition_by,
+        commit_properties=CommitProperties(
+            custom_metadata={**change.metadata, _TOKEN: token},
+            max_commit_retries=0,
+            app_transactions=[Transaction(name, version, now_ms) for name, version in change.transactions],
+        ),
+    )
+
+
+def _active(row: Mapping[str, Any]) -> ActiveFile:
+    return ActiveFile(
+        path=row["path"],
+        size=row["size_bytes"],
+        rows=row.get("num_records"),
+        modified_ms=row["modification_time"],
+        partition_values=_under(row, "partition."),
+        least=_under(row, "min."),
+        most=_under(row, "max."),
+    )
+
+
+def _under(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
+    """Files that tasks said they wrote and that are not there as written."""
+    gone = []
+    for file in files:
+        try:
+            found = (directory / file.path).stat().st_size
+        except OSError:
+            found = -1
+        if found != file.size:
+            gone.append(file.path)
+    return gone

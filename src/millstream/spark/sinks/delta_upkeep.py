@@ -1,0 +1,135 @@
+"""Keeping a Delta table in shape: joining small files, and deleting litter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.spark.sinks.delta_files import PREFIX, DataFile, Shape, TableWriter, remove
+from millstream.spark.sinks.delta_log import LOG, named_files
+from millstream.spark.sinks.delta_table import ActiveFile, Change, Snapshot, Table
+
+
+def compact(table: Table, target_bytes: int, at: Callable[[str], None]) -> int:
+    """Join files smaller than ``target_bytes``; how many files the table has less.
+
+    The rows stay the same and no progress moves. Each join is a commit of its own, given up when another
+    commit took one of its files away in the meantime: a rewind goes first.
+    """
+    snapshot = table.look()
+    if snapshot is None or "deletionVectors" in (snapshot.handle.protocol().reader_features or ()):
+        return 0
+    schema = pa.schema(snapshot.handle.schema().to_arrow())
+    return sum(
+        _join(table, files, schema, target_bytes, at) for files in _bins(snapshot.files(), target_bytes)
+    )
+
+
+def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[ActiveFile]]:
+    """Small files that lie side by side, as many as make a large one."""
+    small = sorted((file for file in files if file.size < target_bytes), key=_order)
+    for _, together in groupby(small, key=_partition):
+        chosen: list[ActiveFile] = []
+        for file in together:
+            if chosen and sum(one.size for one in chosen) + file.size > target_bytes:
+                if len(chosen) > 1:
+                    yield chosen
+                chosen = []
+            chosen.append(file)
+        if len(chosen) > 1:
+            yield chosen
+
+
+def _partition(file: ActiveFile) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in sorted(file.partition_values.items()))
+
+
+def _order(file: ActiveFile) -> tuple[Any, ...]:
+    """Beside each other in the table's partition, then by position."""
+    where = [
+        str(_least(file, "topic")),
+        int(_least(file, "partition") or 0),
+        int(_least(file, "offset") or 0),
+    ]
+    return (_partition(file), *where, file.path)
+
+
+def _least(file: ActiveFile, name: str) -> Any:
+    return file.least.get(f"_{name}", file.least.get(name))
+
+
+def _join(
+    table: Table, files: list[ActiveFile], schema: pa.Schema, target_bytes: int, at: Callable[[str], None]
+) -> int:
+    joined = _write_joined(table.directory, files, schema, target_bytes)
+    done = 0
+
+    def decide(snapshot: Snapshot) -> Change | None:
+        nonlocal done
+        done = 0
+        active = {file.path for file in snapshot.files()}
+        if not all(file.path in active for file in files):
+            return None
+        done = len(files) - len(joined)
+        return Change(joined, files, data_change=False)
+
+    try:
+        at("compacting")
+        table.transact(decide)
+    except BaseException:
+        done = 0
+        raise
+    finally:
+        if not done:
+            for file in joined:
+                remove(table.directory, file.path)
+    return done
+
+
+def _write_joined(
+    directory: Path, files: list[ActiveFile], schema: pa.Schema, target_bytes: int
+) -> list[DataFile]:
+    values = files[0].partition_values
+    kept = pa.schema([column for column in schema if column.name not in values])
+    writer = TableWriter(Shape(str(directory), kept, target_file_size=2 * target_bytes), "compacted")
+    try:
+        for file in files:
+            with pq.ParquetFile(directory / file.path) as source:
+                for batch in source.iter_batches():
+                    writer.write(_widened(batch, kept))
+        return [replace(made, partition_values=values) for made in writer.finish()]
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With the columns that were added to the table after the file was written."""
+    columns = [
+        batch.column(column.name).cast(column.type)
+        if column.name in batch.schema.names
+        else pa.nulls(batch.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def vacuum(directory: Path, older_than: timedelta) -> int:
+    """Delete files of millstream that nothing in the log names and that have not changed for so long."""
+    if not (directory / LOG).is_dir():
+        return 0
+    before = time.time() - older_than.total_seconds()
+    old = [path for path in directory.rglob(f"{PREFIX}*.parquet") if path.stat().st_mtime < before]
+    named = named_files(directory)  # after the listing: what was committed since is in here
+    litter = [path for path in old if path.relative_to(directory).as_posix() not in named]
+    for path in litter:
+        remove(directory, path.relative_to(directory).as_posix())
+    return len(litter)

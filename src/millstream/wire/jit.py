@@ -1,0 +1,54 @@
+"""How the text of a loop becomes compiled code: by numba, kept on the disk where that is possible.
+
+Importing this module is cheap; ``compile_loop`` imports numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K")
+"""A set of compiled loops."""
+
+
+def compile_loop(source: str, file: str, module: str, signature: Any, options: dict[str, Any]) -> Any:
+    """Compile the function that ``source`` defines first, with these options of numba's.
+
+    ``file`` is where the text stands: numba keeps compiled code for as long as that file does not change.
+    """
+    import numba
+    import numpy as np
+
+    namespace: dict[str, Any] = {"np": np, "__name__": module}
+    exec(compile(source, file, "exec"), namespace)
+    function = namespace[source[len("def ") : source.index("(")]]
+    try:
+        return numba.njit(signature, **options)(function)
+    except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
+        return numba.njit(signature, **{**options, "cache": False})(function)
+
+
+class Loops(Generic[K]):
+    """Compiled loops that a process may have: none at first, and loaded when there is enough for them to do.
+
+    Importing numba takes half a second, and compiling, once for each installation, a few. So work begins in
+    plain Python; once there is volume, ``load`` is called, which brings the compiled loops in the background
+    and assigns ``kernels``. Each change is a single assignment: any thread may look.
+    """
+
+    def __init__(self, volume_bytes: int) -> None:
+        """``volume_bytes``: so much is done plainly before the compiled loops are worth loading."""
+        self.kernels: K | None = None
+        self.seen_bytes = 0
+        self.load: Callable[[], None] | None = None
+        """What to call when there is volume; it may be called more than once."""
+        self._volume_bytes = volume_bytes
+
+    def ready(self, volume: int = 0) -> K | None:
+        """The compiled loops, if they are there. ``volume``: the bytes that are about to be worked on."""
+        if self.kernels is None and volume:
+            self.seen_bytes += volume
+            if self.seen_bytes > self._volume_bytes and self.load is not None:
+                self.load()
+        return self.kernels

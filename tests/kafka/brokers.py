@@ -1,0 +1,48 @@
+"""The two brokers that a test can run on: ours, and Apache Kafka.
+
+A test that asks for ``bootstrap_servers`` runs on both when ``parametrize`` says so (see tests/system), and
+on the embedded one otherwise. With MILLSTREAM_TEST_SERVERS=host:port it runs there, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from tests.kafka.not_run import not_run
+from tests.kafka.server import NAME, KafkaUnavailableError, Run, what_is_missing
+
+EMBEDDED: Final = "embedded"
+APACHE_KAFKA: Final = "kafka"
+
+
+def given_servers() -> str:
+    return os.environ.get("MILLSTREAM_TEST_SERVERS", "")
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Have a test run on both brokers."""
+    if not given_servers():
+        metafunc.parametrize("bootstrap_servers", [EMBEDDED, APACHE_KAFKA], indirect=True, scope="session")
+
+
+def servers_of(request: pytest.FixtureRequest) -> str:
+    """The address of the broker that a test was parametrized with."""
+    if given_servers():
+        return given_servers()
+    if getattr(request, "param", EMBEDDED) == APACHE_KAFKA:
+        return apache_kafka_address()
+    address: str = request.getfixturevalue("millstream_broker").bootstrap_servers
+    return address
+
+
+def apache_kafka_address() -> str:
+    """The address of the run's Apache Kafka; the test is left out, and named, where there is none."""
+    if missing := what_is_missing():
+        not_run(NAME, missing)
+    try:
+        return Run.current().address()
+    except KafkaUnavailableError as error:
+        not_run(NAME, str(error))

@@ -1,0 +1,63 @@
+"""Differences that are meant: each with its reason, which docs/compatibility.md repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.kafka.differential.values import Plain, Step
+
+Predicate = Callable[[Step, tuple[str, ...], Plain, Plain], bool]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference, why it is there, and how it is recognised."""
+
+    what: str
+    why: str
+    matches: Predicate
+
+
+def _at(reply: Plain, where: tuple[str, ...]) -> Plain:
+    for key in where:
+        reply = reply[int(key)] if isinstance(reply, list) else reply[key]
+    return reply
+
+
+def _is_about(part: str) -> Predicate:
+    return lambda step, where, ours, theirs: any(part in each for each in where)
+
+
+def _settings(*names: str) -> Predicate:
+    return lambda step, where, ours, theirs: any(each in names for each in where)
+
+
+KNOWN: Final = [
+    Known(
+        "settings of tiered storage (`remote.log.*`, `local.retention.*`) are not listed",
+        "there is no tiered storage to set up",
+        lambda *arguments: _is_about("remote.log.")(*arguments) or _is_about("local.retention.")(*arguments),
+    ),
+    Known(
+        "`min.insync.replicas` comes from Kafka's defaults, not from the cluster's dynamic settings",
+        "Apache Kafka 4.1 writes it there for eligible leader replicas; one broker elects nobody",
+        _settings("min.insync.replicas"),
+    ),
+    Known(
+        "a batch with an unknown codec is answered with CORRUPT_MESSAGE",
+        "Apache Kafka fails over it, and answers UNKNOWN_SERVER_ERROR",
+        lambda step, where, ours, theirs: step.api == "Produce" and _at(theirs, where) == -1,
+    ),
+    Known(
+        "CreateTopics with `validate_only` names no topic id",
+        "Apache Kafka names a random one, which no topic ever gets",
+        lambda step, where, ours, theirs: bool(step.fields.get("validate_only")) and where[-1] == "topic_id",
+    ),
+]
+
+
+def is_known(step: Step, where: tuple[str, ...], ours: Plain, theirs: Plain) -> bool:
+    """Whether a difference is one of the list."""
+    return any(each.matches(step, where, ours, theirs) for each in KNOWN)

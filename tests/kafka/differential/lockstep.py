@@ -1,0 +1,191 @@
+"""A sequence on two brokers, one step at a time, until they answer differently."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tests.kafka.differential.known import is_known
+from tests.kafka.differential.sides import Side, gather
+from tests.kafka.differential.values import Plain, Step
+
+_QUIET_SECONDS: Final = 0.35
+"""A request that neither broker answers for so long waits for something: a new group waits 0.1 s."""
+_LATE_SECONDS: Final = 5.0
+"""When one broker has answered, the other must within this time."""
+_GRACE_SECONDS: Final = 0.03
+"""After a step that may release others: their answers follow."""
+_CHANGES_TOPICS: Final = ("CreateTopics", "DeleteTopics", "CreatePartitions")
+PENDING: Final = "no answer"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two brokers part: the step, and what each said."""
+
+    index: int
+    step: Step
+    where: tuple[str, ...]
+    replies: tuple[Plain, Plain]
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What makes two differences the same one, for shrinking."""
+        return self.step.api, tuple(each for each in self.where if not each.isdigit())
+
+    def __str__(self) -> str:
+        where = ".".join(self.where) or "all of it"
+        parts = [json.dumps(_without_configs(each), sort_keys=True) for each in self.replies]
+        return f"step {self.index} differs at {where}\nOURS  {parts[0]}\nKAFKA {parts[1]}"
+
+
+def _without_configs(reply: Plain) -> Plain:
+    """A reply as it is shown: the settings of a topic would fill pages."""
+    if isinstance(reply, dict):
+        return {key: "…" if key == "configs" else _without_configs(value) for key, value in reply.items()}
+    return [_without_configs(each) for each in reply] if isinstance(reply, list) else reply
+
+
+def run(steps: Sequence[Step], ours: str, theirs: str) -> Difference | None:
+    """Run a sequence under fresh names; the first difference that is not a known one."""
+    prefix = f"d{uuid.uuid4().hex[:12]}-"
+    with _sides(ours, theirs, prefix) as sides:
+        return _Lockstep(sides).run(steps)
+
+
+@contextmanager
+def _sides(ours: str, theirs: str, prefix: str) -> Iterator[list[Side]]:
+    sides = [Side("ours", ours, prefix), Side("Kafka", theirs, prefix)]
+    try:
+        for side in sides:
+            deadline = time.monotonic() + 30
+            while not side.is_ready():
+                assert time.monotonic() < deadline, f"{side.name} does not coordinate groups"
+                time.sleep(0.1)
+        yield sides
+    finally:
+        for side in sides:
+            side.close()
+
+
+class _Lockstep:
+    def __init__(self, sides: list[Side]) -> None:
+        self._sides = sides
+        self._steps: Sequence[Step] = ()
+        self._compared: set[int] = set()
+        self._leaders: dict[str, str] = {}
+        self._parted = False
+
+    def run(self, steps: Sequence[Step]) -> Difference | None:
+        self._steps = steps
+        for index, step in enumerate(steps):
+            for side in self._sides:
+                side.send(index, step)
+            self._settle(index)
+            difference = self._compare() or self._wait_for_topics(index, step)
+            if difference is not None or self._parted:
+                return difference
+        return None
+
+    # --- waiting
+
+    def _settle(self, index: int) -> None:
+        """Wait until both have answered the same steps, and this one unless both let it wait."""
+        deadline = time.monotonic() + _QUIET_SECONDS
+        while True:
+            gather(self._sides, 0.005)
+            ours, theirs = (side.replies.keys() for side in self._sides)
+            now = time.monotonic()
+            if ours == theirs and (index in ours or now > deadline):
+                break
+            if ours != theirs and now > deadline + _LATE_SECONDS:
+                return
+        if any(side.sockets for side in self._sides):
+            self._gather_for(_GRACE_SECONDS)
+            self._catch_up()
+
+    def _gather_for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            gather(self._sides, left)
+
+    def _catch_up(self) -> None:
+        deadline = time.monotonic() + _LATE_SECONDS
+        first, second = self._sides
+        while first.replies.keys() != second.replies.keys() and time.monotonic() < deadline:
+            gather(self._sides, 0.01)
+
+    def _wait_for_topics(self, index: int, step: Step) -> Difference | None:
+        """Kafka answers when the controller has decided; its brokers follow a moment later."""
+        if step.api not in _CHANGES_TOPICS:
+            return None
+        names = sorted(set(_topic_names(step)))
+        deadline = time.monotonic() + _LATE_SECONDS
+        while True:
+            found = [side.topics(names) for side in self._sides]
+            if found[0] is not None and found[0] == found[1]:
+                if step.api == "DeleteTopics":
+                    time.sleep(0.1)  # nothing tells when Kafka's coordinator has dropped the offsets
+                return None
+            if time.monotonic() > deadline:
+                return Difference(index, step, ("topics afterwards",), (found[0], found[1]))
+            time.sleep(0.005)
+
+    # --- comparing
+
+    def _compare(self) -> Difference | None:
+        first, second = self._sides
+        for index in sorted((first.replies.keys() | second.replies.keys()) - self._compared):
+            self._compared.add(index)
+            step = self._steps[index]
+            replies = (first.replies.get(index, PENDING), second.replies.get(index, PENDING))
+            if self._leads_differ(step):
+                self._parted = True
+                return None
+            for where in _differences(*replies):
+                if not is_known(step, where, *replies):
+                    return Difference(index, step, where, replies)
+        return None
+
+    def _leads_differ(self, step: Step) -> bool:
+        """Whether a leader had to be replaced and each broker took another one: from there on they part.
+
+        Kafka takes the first of a hash table whose keys are random.
+        """
+        if step.api != "JoinGroup":
+            return False
+        before = self._leaders.get(step.group)
+        leaders = [side.names.alias_of(side.names.leaders.get(step.group, "")) for side in self._sides]
+        if leaders[0] == leaders[1]:
+            self._leaders[step.group] = leaders[0]
+            return False
+        return before is not None and before not in leaders
+
+
+def _topic_names(step: Step) -> Iterator[str]:
+    for topic in step.fields.get("topics", ()):
+        name = topic.get("name") or topic.get("topic_id", "").removeprefix("$topic:")
+        if name.startswith("~"):
+            yield name
+    yield from (name for name in step.fields.get("topic_names", ()) if name.startswith("~"))
+
+
+def _differences(one: Plain, other: Plain, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of each value that differs."""
+    if type(one) is not type(other):
+        yield path
+    elif isinstance(one, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from _differences(one.get(key), other.get(key), (*path, key))
+    elif isinstance(one, list):
+        if len(one) != len(other):
+            yield (*path, "length")
+        for number, pair in enumerate(zip(one, other, strict=False)):
+            yield from _differences(*pair, (*path, str(number)))
+    elif one != other:
+        yield path

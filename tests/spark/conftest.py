@@ -1,0 +1,67 @@
+"""What the tests on Spark share: one session for each worker, the broker, and records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from millstream import EmbeddedBroker, Producer
+from millstream.spark.java import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two cores, with the format ``millstream`` registered."""
+    place = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        # Spark's Python processes are none of pytest's, and find the tests' own modules by this.
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        spark = session(
+            "local[2]",
+            **{
+                "spark.driver.memory": "1g",
+                "spark.local.dir": str(place),
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.warehouse.dir": str(place / "warehouse"),
+            },
+        )
+        yield spark
+        spark.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_like(millstream_broker: EmbeddedBroker) -> EmbeddedBroker:
+    """The broker that the tests on Spark read from."""
+    return millstream_broker
+
+
+class Fill(Protocol):
+    """Writes records with the values v0, v1, ... and the keys k0, k1, k2 in turns."""
+
+    def __call__(self, topic: str, count: int, *, partition: int = 0, first: int = 0) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def fill(producer: Producer) -> Fill:
+    def write(topic: str, count: int, *, partition: int = 0, first: int = 0) -> None:
+        for number in range(first, first + count):
+            producer.send(topic, b"v%d" % number, key=b"k%d" % (number % 3), partition=partition)
+        producer.flush()
+
+    return write
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A directory for a stream's memory."""
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,81 @@
+"""What the tests of the pipeline share: a Spark, and a way to run a shaping over the records of a topic."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millstream import Admin, Consumer, Producer
+from millstream.spark.java import session
+from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline, Shaping
+from millstream.spark.ranges import OffsetRange
+from tests.spark.pipeline.file_writer import FileWriter, Found, read
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark of two cores, for all tests of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=":")  # the writers of the tests are there
+        made = session("local[2]", **{"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"})
+    yield made
+    made.stop()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Records in a topic, and what a shaping makes of them."""
+
+    spark: Any
+    servers: str
+    topic: str
+    directory: Path
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return {"bootstrap.servers": self.servers}
+
+    def send(self, values: Sequence[bytes | None], partition: int = 0, **more: Any) -> None:
+        with Producer(bootstrap_servers=self.servers) as producer:
+            for number, value in enumerate(values):
+                producer.send(self.topic, value, key=b"k%d" % number, partition=partition, **more)
+
+    def ranges(self) -> list[OffsetRange]:
+        with Consumer(bootstrap_servers=self.servers) as consumer:
+            partitions = consumer.partitions_for(self.topic)
+            ends = consumer.end_offsets(partitions)
+        return [OffsetRange(where.topic, where.partition, 0, ends[where]) for where in sorted(partitions)]
+
+    def results(self, shaping: Shaping, pieces: Sequence[Piece] | None = None) -> list[PieceResult]:
+        if pieces is None:
+            pieces = [Piece(part, part.start) for part in self.ranges()]
+        pipeline = Pipeline.of(shaping)
+        pipeline.tables(self.spark)
+        writer = FileWriter(str(self.directory))
+        return pipeline.run(self.spark, self.settings, pieces, writer, uuid.uuid4().hex)
+
+    def load(self, pieces: Sequence[Piece] | None = None, **shaping: Any) -> Found:
+        return read(result.written for result in self.results(Shaping(**shaping), pieces))
+
+    def tables(self, **shaping: Any) -> Any:
+        return Pipeline.of(Shaping(**shaping)).tables(self.spark)
+
+
+@pytest.fixture
+def bench(spark: Any, bootstrap_servers: str, admin: Admin, tmp_path: Path) -> Iterator[Bench]:
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(topic, partitions=2)
+    yield Bench(spark, bootstrap_servers, topic, tmp_path)
+    admin.delete_topics([topic])
+
+
+def rows(table: pa.Table | None) -> list[dict[str, Any]]:
+    return [] if table is None else table.to_pylist()

@@ -1,0 +1,110 @@
+"""Raw landing: every record, as it is, exactly once."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+from millstream.errors import MillstreamError
+from millstream.spark.load import jobs
+from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.ranges import OffsetRange
+from tests.spark.pipeline.conftest import Bench, rows
+from tests.spark.pipeline.file_writer import FileWriter, read
+
+
+def test_every_record_as_it_is(bench: Bench) -> None:
+    values = [b"a", None, b"", b"\xff" * 1000]
+    bench.send(values, headers=[("h", b"1")])
+    bench.send([b"other"], partition=1)
+    found = bench.load()
+    assert found.rejected is None
+    assert found.rows is not None
+    assert found.rows.schema == bench.tables().rows
+    assert [row["value"] for row in rows(found.rows)] == [*values, b"other"]
+    assert [(row["partition"], row["offset"]) for row in rows(found.rows)] == [
+        *((0, offset) for offset in range(4)),
+        (1, 0),
+    ]
+    assert rows(found.rows)[0]["headers"] == [{"key": "h", "value": b"1"}]
+    assert {row["topic"] for row in rows(found.rows)} == {bench.topic}
+
+
+def test_headers_can_be_left_out(bench: Bench) -> None:
+    bench.send([b"a"], headers=[("h", b"1")])
+    assert "headers" not in rows(bench.load(headers=False).rows)[0]
+    assert bench.tables(headers=False).rows.names == [
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+    ]
+
+
+def test_pieces_are_parts_of_partitions(bench: Bench) -> None:
+    bench.send([b"%d" % number for number in range(100)])
+    pieces = [Piece(part, 0) for part in OffsetRange(bench.topic, 0, 10, 90).split(20)]
+    results = bench.results(Shaping(), pieces)
+    assert [(result.piece, result.records, result.written.rows) for result in results] == [
+        (number, 20, 20) for number in range(4)
+    ]
+    found = read(result.written for result in results)
+    assert [row["offset"] for row in rows(found.rows)] == list(range(10, 90))
+
+
+def test_no_pieces_and_empty_pieces(bench: Bench) -> None:
+    assert bench.results(Shaping(), []) == []
+    empty = bench.results(Shaping(), [Piece(OffsetRange(bench.topic, 0, 0, 0), 0)])
+    assert [(result.records, result.written.rows) for result in empty] == [(0, 0)]
+
+
+def test_a_failed_task_names_its_range(bench: Bench) -> None:
+    bench.send([b"a"])
+    missing = OffsetRange("there-is-no-such-topic", 7, 3, 4)
+    with pytest.raises(jobs.TaskFailedError) as failed:
+        bench.results(Shaping(), [Piece(OffsetRange(bench.topic, 0, 0, 1), 0), Piece(missing, 0)])
+    assert failed.value.range == missing
+    assert failed.value.kind == "DataLostError"
+    assert str(failed.value).startswith(f"{missing}: DataLostError: ")
+    assert "\tat " not in str(failed.value)
+    assert (bench.directory / "aborted").exists()
+
+
+class SlowWriter(FileWriter):
+    """Says that a task runs, and then waits to be killed."""
+
+    def open(self) -> Any:
+        import time
+        from pathlib import Path
+
+        (Path(self.directory) / "running").touch()
+        time.sleep(60)
+        raise MillstreamError("nobody interrupted the task")
+
+
+def test_another_thread_interrupts_it(bench: Bench) -> None:
+    bench.send([b"a"])
+    tag = uuid.uuid4().hex
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pieces = [Piece(OffsetRange(bench.topic, 0, 0, 1), 0)]
+            Pipeline.of(Shaping()).run(
+                bench.spark, bench.settings, pieces, SlowWriter(str(bench.directory)), tag
+            )
+        except MillstreamError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not (bench.directory / "running").exists():
+        assert thread.is_alive()
+    Pipeline.interrupt(bench.spark, tag)
+    thread.join(30)
+    assert [type(error) for error in caught] == [jobs.JobInterruptedError]

@@ -1,0 +1,143 @@
+"""Rule 4: a rewind replaces; and rejected rows that were repaired move."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from millstream.spark.sinks.base import Position, Progress, Standing
+from tests.spark.sinks.driving import (
+    REMADE_ID,
+    TOPIC,
+    TOPIC_ID,
+    Driver,
+    Stopped,
+    dies_at,
+    nowhere,
+    offsets,
+    runs,
+    step,
+)
+from tests.spark.sinks.site import OnASite, Site, another
+
+
+class ReplaceRules(OnASite):
+    @pytest.fixture
+    def rewinding(self, driver: Driver) -> Driver:
+        """A driver whose sink can replace; the test is skipped where that cannot be."""
+        if not self.can_replace:
+            pytest.skip("this sink only appends")
+        return driver
+
+    def test_an_anchor_moves_progress_back_and_takes_nothing_away(
+        self, site: Site, rewinding: Driver
+    ) -> None:
+        rewinding.load(step(0, 0, 20, bad={3}))
+        rewinding.anchor(0, 5)
+        assert rewinding.standing() == Standing(Progress(5, 20, TOPIC_ID), Progress(5, 20, TOPIC_ID))
+        assert offsets(site.rows()) == [o for o in range(20) if o != 3]
+        assert offsets(site.rejected()) == [3]
+
+    def test_a_rewind_replaces_in_steps(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 20), step(1, 0, 20), run="first")
+        rewinding.anchor(0, 5)
+        for start in (5, 10, 15, 20):
+            rewinding.load(step(0, start, start + 5), run=f"again {start}")
+            assert offsets(site.rows()) == list(range(max(20, start + 5)))
+        found = runs(site.rows())
+        assert [found[o] for o in (4, 5, 9, 10, 24)] == [
+            "first",
+            "again 5",
+            "again 5",
+            "again 10",
+            "again 20",
+        ]
+        assert set(runs(site.rows(), 1).values()) == {"first"}
+        assert rewinding.rows_progress() == Progress(25, 25, TOPIC_ID)
+
+    def test_a_rewind_without_an_anchor(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 20, bad={3, 7}), run="first")
+        rewinding.load(step(0, 5, 15, bad={8}), run="again")
+        assert offsets(site.rows()) == [o for o in range(20) if o not in {3, 8}]
+        assert offsets(site.rejected()) == [3, 8]
+        assert rewinding.standing() == Standing(Progress(15, 20, TOPIC_ID), Progress(15, 20, TOPIC_ID))
+
+    def test_rows_change_tables(self, site: Site, rewinding: Driver) -> None:
+        """What was loaded is now rejected, and the reverse."""
+        rewinding.load(step(0, 0, 10, bad={1, 2}))
+        rewinding.anchor(0, 0)
+        rewinding.load(step(0, 0, 10, bad={2, 3}))
+        assert offsets(site.rows()) == [0, 1, *range(4, 10)]
+        assert offsets(site.rejected()) == [2, 3]
+
+    def test_a_rewind_that_finds_less(self, site: Site, rewinding: Driver) -> None:
+        """Compaction took records away in between: their rows go too."""
+        rewinding.load(step(0, 0, 10))
+        rewinding.anchor(0, 0)
+        rewinding.load(step(0, 0, 10, gaps=frozenset(range(2, 9))))
+        assert offsets(site.rows()) == [0, 1, 9]
+
+    def test_a_rewind_past_the_high_mark(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 10))
+        rewinding.load(step(0, 5, 30), run="again")
+        assert offsets(site.rows()) == list(range(30))
+        assert rewinding.rows_progress() == Progress(30, 30, TOPIC_ID)
+
+    def test_a_rewind_of_many_small_cycles(self, site: Site, rewinding: Driver) -> None:
+        for start in range(0, 30, 3):
+            rewinding.load(step(0, start, start + 3, bad={start}), step(1, start, start + 3))
+        rewinding.load(step(0, 4, 26, bad={4, 5}), run="again")
+        assert offsets(site.rows()) == [o for o in range(30) if o not in {0, 3, 4, 5, 27}]
+        assert offsets(site.rejected()) == [0, 3, 4, 5, 27]
+        assert offsets(site.rows(), 1) == list(range(30))
+
+    def test_a_rewind_leaves_other_groups_topics_alone(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 10), step(0, 0, 10, topic="payments"))
+        rewinding.load(step(0, 0, 10, gaps=frozenset(range(10))))
+        assert {row["_topic"] for row in site.rows()} == {"payments"}
+
+    def test_a_topic_made_anew_is_appended(self, site: Site, driver: Driver) -> None:
+        """5: under its new id nothing is replaced, and the new id is what stands."""
+        driver.load(step(0, 0, 10), run="old")
+        driver.load(step(0, 0, 4, topic_id=REMADE_ID), run="new")
+        assert offsets(site.rows()) == sorted([*range(10), *range(4)])
+        assert driver.rows_progress() == Progress(4, 4, REMADE_ID)
+        driver.load(step(0, 4, 6, topic_id=REMADE_ID))
+        assert driver.rows_progress() == Progress(6, 6, REMADE_ID)
+
+    def test_another_partition_commits_during_a_rewind(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 20), step(1, 0, 20))
+        cycle = rewinding.plan(step(0, 5, 15), run="again")
+        another(site).load(step(1, 20, 30))
+        rewinding.sink.commit(cycle, nowhere)
+        assert offsets(site.rows(), 0) == list(range(20))
+        assert offsets(site.rows(), 1) == list(range(30))
+
+    # -- readmitting
+
+    def test_repaired_rows_change_tables(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 10, bad={2, 3, 4}))
+        before = rewinding.standing()
+        written = rewinding.write(uuid.uuid4().hex, step(0, 2, 4), "repaired")
+        moved = [Position(TOPIC, 0, 2), Position(TOPIC, 0, 3)]
+        for _ in range(2):
+            rewinding.sink.readmit(moved, [written], nowhere)
+            assert offsets(site.rows()) == [0, 1, 2, 3, *range(5, 10)]
+            assert offsets(site.rejected()) == [4]
+        assert rewinding.standing() == before
+
+    def test_a_crash_while_readmitting(self, site: Site, rewinding: Driver) -> None:
+        rewinding.load(step(0, 0, 10, bad={2, 3}))
+        moved = [Position(TOPIC, 0, 2), Position(TOPIC, 0, 3)]
+        written = rewinding.write(uuid.uuid4().hex, step(0, 2, 4), "crashed")
+        try:
+            rewinding.sink.readmit(moved, [written], dies_at("between tables"))
+        except Stopped:
+            assert offsets(site.rejected()) == [2, 3]
+        again = another(site)
+        anew = again.write(uuid.uuid4().hex, step(0, 2, 4), "repaired")
+        again.sink.readmit(moved, [anew], nowhere)
+        assert offsets(site.rows()) == list(range(10))
+        assert site.rejected() == []
+        assert runs(site.rows())[2] == "repaired"
