@@ -1,24 +1,32 @@
-"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named, and write RESULTS.md."""
+"""``python -m benchmarks [NAME ...]``: run all benchmarks, or those named, and write RESULTS.md.
+
+``chart`` draws what RESULTS.md says about reading; it is drawn anew after the clients, too.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-from benchmarks import report
+from benchmarks import chart, report
 
-SUITES = ("broker", "clients", "groups")
+SUITES = ("broker", "clients", "producers", "groups")
+CHART = "chart"
 
 
 def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in SUITES]
+    unknown = [name for name in names if name not in (*SUITES, CHART)]
     if unknown:
-        print(f"no such benchmark: {', '.join(unknown)}. There are: {', '.join(SUITES)}")
+        print(f"no such benchmark: {', '.join(unknown)}. There are: {', '.join((*SUITES, CHART))}")
         return 2
     for name in names or SUITES:
-        print(name, flush=True)
-        report.write(importlib.import_module(f"benchmarks.{name}").run())
+        if name != CHART:
+            print(name, flush=True)
+            for section in importlib.import_module(f"benchmarks.{name}").run():
+                report.write([section])
     print(f"written to {report.RESULTS}")
+    if CHART in names or not names or "clients" in names:
+        print(f"drawn in {chart.draw()}")
     return 0
 
 

@@ -33,7 +33,7 @@ def ratio(ours: float, theirs: float) -> str:
 
 def write(sections: Iterable[Section]) -> None:
     """Replace the sections that were measured; keep the others as they were."""
-    kept = _read()
+    kept = read()
     for section in sections:
         kept[section.title] = f"{section.text}\n\n_{_where()}_"
     parts = ["# Results", _PREFACE, *(f"## {title}\n\n{text}" for title, text in kept.items())]
@@ -46,7 +46,8 @@ _PREFACE = (
 )
 
 
-def _read() -> dict[str, str]:
+def read() -> dict[str, str]:
+    """The text of each section, by its title."""
     if not RESULTS.exists():
         return {}
     pieces = RESULTS.read_text().split("\n## ")[1:]

@@ -46,7 +46,7 @@ def random_batch(chance: random.Random) -> bytes:
     return encode_batch(
         records,
         base_offset=base,
-        codec=chance.choice((Codec.NONE,) * 9 + (Codec.GZIP,)),
+        codec=chance.choice((Codec.NONE,) * 8 + (Codec.GZIP, Codec.LZ4)),
         timestamp_type=chance.choice(tuple(TimestampType)),
         partition_leader_epoch=chance.choice((-1, 0, 7)),
         delete_horizon_ms=chance.choice((None, None, None, 5)),

@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two cores, with the format ``millstream`` registered."""
+    """A session of two cores that gives a task three tries, with the format ``millstream`` registered."""
     place = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         # Spark's Python processes are none of pytest's, and find the tests' own modules by this.
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         spark = session(
-            "local[2]",
+            "local[2, 3]",
             **{
                 "spark.driver.memory": "1g",
                 "spark.local.dir": str(place),

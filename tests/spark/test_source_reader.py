@@ -35,9 +35,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(settings: dict[str, object], part: OffsetRange, **options: Any) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(
-        list(read_range(settings, part, **options)), schema.arrow_schema(_chosen(options))
+    batches = list(read_range(settings, part, **options))
+    found: list[dict[str, Any]] = pa.Table.from_batches(
+        batches, schema.arrow_schema(_chosen(options))
     ).to_pylist()
+    return found
 
 
 def _chosen(options: dict[str, Any]) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ class FetchSession:
 
     session_id: int
     epoch: int = 1
+    by_id: bool = False
+    """Whether its requests name topics by id. That may not change: the keys would be others."""
     partitions: OrderedDict[Key, CachedPartition] = field(default_factory=OrderedDict)
 
     def rotate(self, key: Key) -> None:
@@ -86,26 +88,28 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest) -> FetchPlan:
+    def plan(self, request: FetchRequest, *, by_id: bool = False) -> FetchPlan:
         """Resolve a request against its session: full and new, full without one, or incremental."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._plan_full(request)
+            return self._plan_full(request, by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchPlan([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.epoch:
             return FetchPlan([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if by_id != session.by_id:
+            return FetchPlan([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._sessions.move_to_end(session.session_id)
         session.epoch = session.epoch + 1 if session.epoch < 0x7FFFFFFF else 1
         _update(session, request)
         return FetchPlan(list(session.partitions.items()), session, incremental=True)
 
-    def _plan_full(self, request: FetchRequest) -> FetchPlan:
+    def _plan_full(self, request: FetchRequest, by_id: bool) -> FetchPlan:
         self._sessions.pop(request.session_id, None)
         wanted = [(key, CachedPartition(partition)) for key, partition in _requested(request)]
         if request.session_epoch == FINAL_EPOCH or not wanted or not self._capacity:
             return FetchPlan(wanted)
-        session = FetchSession(self._new_id())
+        session = FetchSession(self._new_id(), by_id=by_id)
         session.partitions.update(wanted)
         self._sessions[session.session_id] = session
         while len(self._sessions) > self._capacity:

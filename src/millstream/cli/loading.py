@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -75,9 +74,10 @@ def _load(order: LoadOrder) -> Load:
     _require_names(order)
     require_broker(order.servers)
     from millstream.spark.load.load import Load
-    from millstream.spark.load.targets import sink_of
+    from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_of(order.to, bootstrap_servers=order.servers, target_file_size=target_file_size)
+    brokers = {"bootstrap_servers": order.servers}
+    sink = sink_for(order.to, order.topics, brokers, target_file_size)
     return Load(
         session,
         topics=order.topics,
@@ -172,18 +172,18 @@ def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> Loa
     """How a load stands."""
     from millstream.cli.names import hints_for_topics
     from millstream.spark.load.status import status
-    from millstream.spark.load.targets import sink_of
+    from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_of(to, bootstrap_servers=servers)
+    sink = sink_for(to, topics, {"bootstrap_servers": servers})
     with open_admin(servers) as admin, hints_for_topics(admin, topics):
         return status(admin, sink, group, topics)
 
 
 def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
     """The newest rejected rows, ready for printing."""
-    from millstream.spark.load.targets import sink_of
+    from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_of(to, bootstrap_servers=servers)
+    sink = sink_for(to, (), {"bootstrap_servers": servers})
     return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
 
 
@@ -201,10 +201,29 @@ def _printable(row: dict[str, Any]) -> dict[str, Any]:
 
 def run_replay(order: LoadOrder, *, as_json: bool) -> None:
     """Feed rejected rows back."""
-    raise NotImplementedError
+    from millstream.spark.load.pipeline import Pipeline, Shaping
+    from millstream.spark.load.replay import replay
+    from millstream.spark.sinks.addresses import sink_for
 
-
-def leave_at_once(code: int) -> None:
-    """End the process without waiting for anything: Spark's JVM sees its pipe close, and ends too."""
-    sys.stdout.flush()
-    os._exit(code)
+    sink = sink_for(order.to, (), {"bootstrap_servers": order.servers})
+    pipeline = Pipeline.of(
+        Shaping(
+            value_format=order.value_format,
+            schema=_text_or_file(order.schema, "--schema"),
+            checks=order.checks,
+            sql=_text_or_file(order.sql, "--sql"),
+            avro_schema=order.avro_schema,
+            avro_prefix=order.avro_prefix,
+            csv_delimiter=order.csv_delimiter,
+            csv_quote=order.csv_quote,
+        )
+    )
+    spark = _session(order)() if pipeline.needs_spark_for_tables else None
+    report = replay(spark, sink, pipeline, group_id=order.group)
+    if as_json:
+        print_json(report.as_dict())
+        return
+    if report.reasons:
+        print_table(("still rejected", "reason"), [(n, why) for why, n in report.reasons.most_common()])
+        print()
+    print(f"{report.readmitted:,} of {count(report.examined, 'rejected row')} moved to {sink.name}")

@@ -52,16 +52,16 @@ def to_record_batch(columns: Sequence[Columns], key_type: Any, value_type: Any, 
 
     sizes = [len(part) for part in columns]
 
-    def repeated(values: Iterable[int], kind: Any) -> Any:
-        return _from_numpy(np.repeat(np.fromiter(values, kind.to_pandas_dtype(), len(sizes)), sizes), kind)
+    def repeated(values: Iterable[int], dtype: Any, kind: Any) -> Any:
+        return _from_numpy(np.repeat(np.fromiter(values, dtype, len(sizes)), sizes), kind)
 
     topics = list(dict.fromkeys(part.topic for part in columns))
     arrays = [
-        _dictionary(repeated((topics.index(part.topic) for part in columns), pa.int32()), topics),
-        repeated((part.partition for part in columns), pa.int32()),
+        _dictionary(repeated((topics.index(part.topic) for part in columns), np.int32, pa.int32()), topics),
+        repeated((part.partition for part in columns), np.int32, pa.int32()),
         joined([part.offsets for part in columns], pa.int64()),
         joined([part.timestamps for part in columns], pa.timestamp("ms", "UTC")),
-        repeated((part.timestamp_type for part in columns), pa.int8()),
+        repeated((part.timestamp_type for part in columns), np.int8, pa.int8()),
         joined([part.keys for part in columns], key_type),
         joined([part.values for part in columns], value_type),
     ]
@@ -90,7 +90,7 @@ def _dictionary(places: Any, words: list[str]) -> Any:
     """Places in a list of words, which are not checked: they are our own."""
     import pyarrow as pa
 
-    return pa.DictionaryArray.from_arrays(places, pa.array(words, pa.string()), safe=False)
+    return pa.DictionaryArray.from_arrays(places, _from_objects(words, pa.string()), safe=False)
 
 
 def joined(parts: Sequence[Sequence[Any]], kind: Any) -> Any:
@@ -105,20 +105,39 @@ def joined(parts: Sequence[Sequence[Any]], kind: Any) -> Any:
 
 
 def _array(part: Sequence[Any], kind: Any) -> Any:
-    import pyarrow as pa
 
     if isinstance(part, Fields):
         return _gather([part], kind)
     if isinstance(part, Numbers):
         return _from_numpy(part.array, kind, part.valid)
-    return pa.array(part, kind)
+    return _from_objects(part, kind)
+
+
+# ``pyarrow.array`` imports pandas, if it is installed, to see whether it was given one of its objects. That
+# takes longer than all else that a first poll has to do: so what that is made of is put together here.
+
+
+def _from_objects(objects: Sequence[Any], kind: Any) -> Any:
+    """Bytes, text, or numbers of 64 bits; others as pyarrow does it."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) or (pa.types.is_int64(kind) and None not in objects):
+        return _from_numpy(np.array(objects, np.int64), kind)
+    if not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        return pa.array(objects, kind)
+    raw = [each.encode() if isinstance(each, str) else each for each in objects]
+    ends = np.zeros(len(raw) + 1, np.int32)
+    np.cumsum([len(each or b"") for each in raw], out=ends[1:])
+    nulls = raw.count(None)
+    valid = np.packbits([each is not None for each in raw], bitorder="little") if nulls else None
+    text = b"".join(each for each in raw if each is not None)
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends), pa.py_buffer(text)]
+    return pa.Array.from_buffers(kind, len(raw), buffers, nulls)
 
 
 def _from_numpy(array: Any, kind: Any, valid: Any = None) -> Any:
-    """Numbers as they lie there, which are of the kind's size; ``valid``: which are not null.
-
-    (``pyarrow.array`` would import pandas, if it is installed, to see whether this is one of its own.)
-    """
+    """Numbers as they lie there, which are of the kind's size; ``valid``: which are not null."""
     import numpy as np
     import pyarrow as pa
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _STRETCH_BYTES: Final = 1 << 20
 """So much is decoded in one go: enough to be fast, little to have done in vain."""
 _STRETCH_BATCHES: Final = 1024
+_DECOMPRESSED_BYTES: Final = 4 << 20
+"""The same for what comes out of compressed batches."""
 _COVERED: Final = BATCH_OVERHEAD - CRC_START
 _MIN_RECORD_BYTES: Final = 7
 """No record is shorter: a count beyond that is a lie."""
@@ -221,7 +223,7 @@ def _decompressed(
     sizes = _sizes(loops, view, table, header, max_bytes)
     fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.RECORDS))
     for size, start, stop, records in zip(sizes, *fields, strict=True):
-        if end > _STRETCH_BYTES:
+        if end > _DECOMPRESSED_BYTES:
             break
         try:
             if size < 0:
@@ -248,7 +250,7 @@ def _sizes(
     import numpy as np
 
     sizes = np.full(len(table), -1)
-    if header.codec is Codec.LZ4:
+    if header.attributes & CODEC_MASK == Codec.LZ4:
         starts, ends = table[:, decode.START].copy(), table[:, decode.PAYLOAD_END].copy()
         loops.lz4_sizes(np.frombuffer(view, np.uint8), starts, ends, max_bytes, sizes)
     found: list[int] = sizes.tolist()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from millstream.consumer.buffers import Chunk, Cursor
 from millstream.consumer.columns import Columns
 from millstream.consumer.fields import Fields, deserialize_fields
-from millstream.consumer.kernels import kernels
+from millstream.consumer.kernels import decoder
 from millstream.errors import CorruptBatch, DeserializationError
 from millstream.serde import deserialization_error
 
@@ -21,7 +21,7 @@ Deserializer = Callable[[bytes], Any]
 
 _MAX_BYTES: Final = 64 << 20
 """Not much more than that is drawn in one go: compressed data may become very large."""
-_MAX_PLAIN_BYTES: Final = 1 << 20
+_MAX_PLAIN_BYTES: Final = 1 << 18
 """The same while the plain decoder works: the compiled one will soon be there for the rest."""
 
 
@@ -74,7 +74,7 @@ class Allowance:
 def draw(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Handout:
     """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
     handout = Handout()
-    left = Allowance(max_records, _MAX_BYTES if kernels() is not None else _MAX_PLAIN_BYTES)
+    left = Allowance(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
     for chunk in chunks:
         if left.is_spent:
             break

@@ -22,14 +22,19 @@ class Decoder:
     def __init__(self) -> None:
         self.kernels: Kernels | None = None
         self.seen_bytes = 0
+        """How much was decoded plainly."""
         self.load: Callable[[], None] | None = None
         """What to call when there is volume; it may be called more than once."""
 
-    def expect(self, volume: int) -> None:
-        """So many bytes are about to be decoded."""
-        self.seen_bytes += volume
-        if self.seen_bytes > _VOLUME_BYTES and self.load is not None:
+    def begin(self) -> bool:
+        """Records are about to be decoded: whether by compiled loops; if not, see whether they are worth it.
+
+        Only here, and not as soon as there is volume: whoever waits for a first record would share the
+        processor with the import of numba.
+        """
+        if self.kernels is None and self.seen_bytes > _VOLUME_BYTES and self.load is not None:
             self.load()
+        return self.kernels is not None
 
 
 decoder: Final = Decoder()
@@ -37,6 +42,6 @@ decoder: Final = Decoder()
 
 def kernels(volume: int = 0) -> Kernels | None:
     """The compiled loops, if they are there. ``volume``: the bytes that are about to be decoded."""
-    if decoder.kernels is None and volume:
-        decoder.expect(volume)
+    if decoder.kernels is None:
+        decoder.seen_bytes += volume
     return decoder.kernels

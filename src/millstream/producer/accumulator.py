@@ -116,14 +116,19 @@ class Topic:
             self._by_key = {}
 
     def queue_of(self, key: bytes) -> PartitionQueue:
-        """The partition of a key. Keys repeat, and a lookup is 20 times as fast as hashing in Python."""
-        queue = self._by_key.get(key)
+        """The partition of a key. Keys repeat, and a lookup is 20 times as fast as hashing in Python.
+
+        Any thread may ask, without the lock: a topic that grows meanwhile forgets what it remembers only
+        after it has grown, so nothing is remembered wrongly.
+        """
+        by_key = self._by_key
+        queue = by_key.get(key)
         if queue is None:
             queue = self.queues[partition_for_key(key, len(self.queues))]
             if len(key) <= _REMEMBERED_KEY_BYTES:
-                if len(self._by_key) >= _REMEMBERED_KEYS:
-                    self._by_key.clear()
-                self._by_key[key] = queue
+                if len(by_key) >= _REMEMBERED_KEYS:
+                    by_key.clear()
+                by_key[key] = queue
         return queue
 
 

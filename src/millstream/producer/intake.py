@@ -98,6 +98,7 @@ class Intake:
                 added = accumulator.append(*record)
                 if added is not None:
                     return RecordFuture(added[0].delivery, added[1])
+                self._io.check()  # after a close nobody would send it
                 now_ms = self._client.now_ms()
                 batch = accumulator.append_new(*record, now_ms)
                 if batch is not None:
@@ -153,6 +154,7 @@ class Intake:
             block = queue.open
             if isinstance(block, Block) and block.filled + size <= block.capacity + BATCH_OVERHEAD:
                 return block, False
+            self._io.check()
             if not accumulator.lacks_memory(size):
                 break
             self.wait_for_memory(deadline)

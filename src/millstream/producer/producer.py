@@ -50,10 +50,9 @@ class Producer:
         self._config = config
         self._serialize_key = _serializer(config.key_serializer, "key_serializer")
         self._serialize_value = _serializer(config.value_serializer, "value_serializer")
-        # Then what is bytes already needs no call.
-        self._plain = (
-            serde.format_name(config.key_serializer) == serde.format_name(config.value_serializer) == "bytes"
-        )
+        # What is bytes already needs no call, unless a serializer wants to see it.
+        formats = {serde.format_name(config.key_serializer), serde.format_name(config.value_serializer)}
+        self._converts = formats != {"bytes"}
         self._client = Client(
             config,
             max_in_flight=config.max_in_flight_requests_per_connection,
@@ -92,16 +91,12 @@ class Producer:
         """
         if self._io.refusal is not None:
             self._io.check()
-        if (
-            type(value) is bytes
-            and (key is None or type(key) is bytes)
-            and partition is None
-            and timestamp is None
-            and not headers
-            and self._plain
-        ):
-            # What most sends are, with every call written out that can be: each would cost as much as a good
-            # part of the rest.
+        if type(value) is not bytes or (key is not None and type(key) is not bytes) or self._converts:
+            value = serde.serialize(self._serialize_value, value, topic)
+            key = serde.serialize(self._serialize_key, key, topic, "key")
+        if partition is None and timestamp is None and not headers and value is not None:
+            # What most sends are: add to the open batch. Every call is written out that can be, as each would
+            # cost as much as a good part of the rest; see PartitionQueue for the door, Batch for the spare.
             try:
                 known = self._topics[topic]
                 size = len(value) + RECORD_OVERHEAD
@@ -112,7 +107,7 @@ class Producer:
                     size += len(key)
                 batch = door.pop()
             except (LookupError, TypeError, AttributeError):  # nothing is open, or somebody has it
-                return self._send_any(topic, value, key, (), None, None)
+                return self._intake.send(topic, value, key, (), None, None)
             try:
                 room = batch.room - size
                 if room >= 0:
@@ -135,14 +130,17 @@ class Producer:
         return self._send_any(topic, value, key, headers, partition, timestamp)
 
     def _send_any(
-        self, name: str, value: Any, key: Any, headers: Headers, partition: int | None, timestamp: int | None
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp: int | None,
     ) -> RecordFuture:
-        """A record of any kind, or one that needs a new batch."""
-        value = serde.serialize(self._serialize_value, value, name)
-        key = serde.serialize(self._serialize_key, key, name, "key")
         if timestamp is not None:
             _check_timestamp(timestamp)
-        return self._intake.send(name, value, key, _checked_headers(headers), partition, timestamp)
+        return self._intake.send(topic, value, key, _checked_headers(headers), partition, timestamp)
 
     # -- topics
 

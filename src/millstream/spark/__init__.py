@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from millstream.extras import require
 
 if TYPE_CHECKING:
+    from millstream.spark.shipping import ship
     from millstream.spark.source import register
 
-__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register"]
+__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register", "ship"]
 
 _HOMES = {
     "DeltaSink": "millstream.spark.sinks.delta",
@@ -22,6 +23,7 @@ _HOMES = {
     "PostgresSink": "millstream.spark.sinks.postgres",
     "TopicSink": "millstream.spark.sinks.topic",
     "register": "millstream.spark.source",
+    "ship": "millstream.spark.shipping",
 }
 
 

@@ -12,7 +12,9 @@ from millstream.consumer.fields import Numbers, Same
 from millstream.spark import schema
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 _MICROSECONDS: Final = 1000
 """In a millisecond: Kafka counts these, Spark those."""
@@ -83,23 +85,27 @@ def _values(columns: Sequence[Columns]) -> Any:
 
 
 def _offsets(columns: Sequence[Columns]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(_numbers([part.offsets for part in columns]))
+    return _from_numpy(_numbers([part.offsets for part in columns]), "offset")
 
 
 def _timestamps(columns: Sequence[Columns]) -> Any:
-    import pyarrow as pa
-
-    microseconds = _numbers([part.timestamps for part in columns]) * _MICROSECONDS
-    return pa.array(microseconds).view(schema.arrow_types()["timestamp"])
+    return _from_numpy(_numbers([part.timestamps for part in columns]) * _MICROSECONDS, "timestamp")
 
 
-def _numbers(parts: Sequence[Sequence[int]]) -> Any:
+def _numbers(parts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     import numpy as np
 
     arrays = [part.array if isinstance(part, Numbers) else np.array(part, np.int64) for part in parts]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _from_numpy(numbers: NDArray[np.int64], name: str) -> Any:
+    """(``pyarrow.array`` would import pandas, if it is installed: half a second in each worker.)"""
+    import numpy as np
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(numbers))]
+    return pa.Array.from_buffers(schema.arrow_types()[name], len(numbers), buffers)
 
 
 def _headers(columns: Sequence[Columns]) -> Any:

@@ -7,6 +7,7 @@ in place, instead of loading them itself: a fraction of a second saved in each.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from typing import Final
 
@@ -17,13 +18,11 @@ _READS: Final = "pyspark.worker"
 def preload() -> None:
     """Load what workers need. Nothing here may start a thread: it would be missing after the fork."""
     with contextlib.suppress(Exception):  # the worker finds out, and can say so
-        import pyarrow as pa
-
         from millstream.consumer.kernels import decoder
-        from millstream.spark import reader, source
         from millstream.wire.decode import load
 
-        assert pa and reader and source
+        importlib.import_module("pyarrow")
+        importlib.import_module("millstream.spark.source")
         decoder.kernels = load()
 
 

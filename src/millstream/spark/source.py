@@ -82,7 +82,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._reader = RangeReader(options, chosen)
 
-    def partitions(self) -> list[RangePartition]:  # type: ignore[override]
+    def partitions(self) -> list[RangePartition]:
         options = self._options
         for name in options.ignored:
             log.warning("%s has no effect in a batch", name)

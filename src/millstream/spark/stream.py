@@ -28,6 +28,7 @@ from millstream.spark.cluster import Cluster
 from millstream.spark.offsets import Offsets, StreamOffset
 from millstream.spark.options import SourceOptions
 from millstream.spark.planning import Loss, Seen
+from millstream.spark.ranges import OffsetRange
 from millstream.spark.source import RangePartition, RangeReader, tasks
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return StreamOffset(self._latest).to_dict() if self._latest else None
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:  # type: ignore[override]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """The tasks of one batch: of this one, or, after a crash, of one that was planned before it."""
         known, planned = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
         if known.unstarted:
@@ -169,7 +170,7 @@ def _is_doubtful(known: StreamOffset, seen: Seen) -> bool:
 def _losses_of_new(known: StreamOffset, settled: StreamOffset) -> list[Loss]:
     """A partition that is new to the stream has lost what lies before its beginning."""
     return [
-        Loss(planning.OffsetRange(each.topic, each.partition, 0, offset), f"the log starts at {offset}")
+        Loss(OffsetRange(each.topic, each.partition, 0, offset), f"the log starts at {offset}")
         for each, offset in sorted(settled.offsets.items())
         if each not in known.offsets and offset > 0
     ]

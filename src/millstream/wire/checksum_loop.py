@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import extend
 
+from millstream.wire.jit import lasting
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -70,7 +72,8 @@ def compile_checksum_loop(options: dict[str, Any]) -> ChecksumLoop | None:
     from numba import types
 
     namespace: dict[str, Any] = {"np": np, "__name__": __name__, "shifts": _shifts(), **_instructions()}
-    exec(compile(_SOURCE.replace("PIECE", str(_PIECE)), __file__, "exec"), namespace)
+    source = _SOURCE.replace("PIECE", str(_PIECE))
+    exec(compile(source, lasting(__file__, source), "exec"), namespace)
     longs = types.int64[::1]
     signature = (types.Array(types.uint8, 1, "C", readonly=True), longs, longs, longs)
     function = namespace["count_unharmed"]

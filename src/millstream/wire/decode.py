@@ -22,6 +22,7 @@ from google_crc32c import value as crc32c_value
 
 from millstream.wire.batches import BATCH_OVERHEAD, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from millstream.wire.checksum_loop import compile_checksum_loop
+from millstream.wire.jit import lasting
 from millstream.wire.lz4_loop import LZ4_SIZES
 from millstream.wire.primitives import INT64_MAX
 
@@ -393,7 +394,8 @@ def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any])
 
     namespace: dict[str, Any] = {"np": np, "__name__": __name__}
     # Under this file's name: numba keeps compiled code for as long as the file does not change.
-    exec(compile(expand(template), __file__, "exec"), namespace)
+    source = expand(template)
+    exec(compile(source, lasting(__file__, source), "exec"), namespace)
     function = namespace[template[len("def ") : template.index("(")]]
     try:
         return numba.njit(signature, **options)(function)

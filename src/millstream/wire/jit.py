@@ -5,7 +5,10 @@ Importing this module is cheap; ``compile_loop`` imports numba.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
@@ -21,12 +24,34 @@ def compile_loop(source: str, file: str, module: str, signature: Any, options: d
     import numpy as np
 
     namespace: dict[str, Any] = {"np": np, "__name__": module}
-    exec(compile(source, file, "exec"), namespace)
+    exec(compile(source, lasting(file, source), "exec"), namespace)
     function = namespace[source[len("def ") : source.index("(")]]
     try:
         return numba.njit(signature, **options)(function)
     except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
         return numba.njit(signature, **{**options, "cache": False})(function)
+
+
+def lasting(file: str, source: str) -> str:
+    """The file that numba is told the text stands in: ``file``, if there is such a file.
+
+    A package that was shipped as an archive, as Spark does, lies elsewhere in each run, and nothing that was
+    compiled would be found again. There a file named after the text stands for it, in the user's cache.
+    """
+    if os.path.exists(file):
+        return file
+    name = f"loop-{sha256(source.encode()).hexdigest()[:16]}.py"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME")
+        place = (Path(cache) if cache else Path.home() / ".cache") / "millstream" / name
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            draft = place.with_suffix(f".{os.getpid()}")
+            draft.write_text(source)
+            draft.replace(place)
+    except (OSError, RuntimeError):  # no home, or not one to write to: then it is compiled each time
+        return file
+    return str(place)
 
 
 class Loops(Generic[K]):

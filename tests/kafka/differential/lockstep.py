@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.kafka.differential.known import is_known
-from tests.kafka.differential.sides import Side, gather
+from tests.kafka.differential.sides import PENDING, Side, gather
 from tests.kafka.differential.values import Plain, Step
 
 _QUIET_SECONDS: Final = 0.35
@@ -20,8 +21,9 @@ _LATE_SECONDS: Final = 5.0
 """When one broker has answered, the other must within this time."""
 _GRACE_SECONDS: Final = 0.03
 """After a step that may release others: their answers follow."""
+_SEES_COMMITTED: Final = ("ListGroups", "DescribeGroups", "DeleteGroups", "OffsetFetch")
+"""Kafka shows a group that a refused join has made only after it has written it down."""
 _CHANGES_TOPICS: Final = ("CreateTopics", "DeleteTopics", "CreatePartitions")
-PENDING: Final = "no answer"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Difference:
 
     def __str__(self) -> str:
         where = ".".join(self.where) or "all of it"
-        parts = [json.dumps(_without_configs(each), sort_keys=True) for each in self.replies]
+        shown = self.replies if "configs" in self.where else map(_without_configs, self.replies)
+        parts = [json.dumps(each, sort_keys=True) for each in shown]
         return f"step {self.index} differs at {where}\nOURS  {parts[0]}\nKAFKA {parts[1]}"
 
 
@@ -78,12 +81,15 @@ class _Lockstep:
         self._sides = sides
         self._steps: Sequence[Step] = ()
         self._compared: set[int] = set()
+        self._unanswered: set[int] = set()
         self._leaders: dict[str, str] = {}
         self._parted = False
 
     def run(self, steps: Sequence[Step]) -> Difference | None:
         self._steps = steps
         for index, step in enumerate(steps):
+            if step.api in _SEES_COMMITTED:
+                self._gather_for(_GRACE_SECONDS)
             for side in self._sides:
                 side.send(index, step)
             self._settle(index)
@@ -99,7 +105,7 @@ class _Lockstep:
         deadline = time.monotonic() + _QUIET_SECONDS
         while True:
             gather(self._sides, 0.005)
-            ours, theirs = (side.replies.keys() for side in self._sides)
+            ours, theirs = self._answered()
             now = time.monotonic()
             if ours == theirs and (index in ours or now > deadline):
                 break
@@ -116,9 +122,13 @@ class _Lockstep:
 
     def _catch_up(self) -> None:
         deadline = time.monotonic() + _LATE_SECONDS
-        first, second = self._sides
-        while first.replies.keys() != second.replies.keys() and time.monotonic() < deadline:
+        while operator.ne(*self._answered()) and time.monotonic() < deadline:
             gather(self._sides, 0.01)
+
+    def _answered(self) -> tuple[set[int], set[int]]:
+        """Which steps each side has answered, without those that one of them never will."""
+        first, second = (side.replies.keys() - self._unanswered for side in self._sides)
+        return first, second
 
     def _wait_for_topics(self, index: int, step: Step) -> Difference | None:
         """Kafka answers when the controller has decided; its brokers follow a moment later."""
@@ -140,11 +150,17 @@ class _Lockstep:
 
     def _compare(self) -> Difference | None:
         first, second = self._sides
-        for index in sorted((first.replies.keys() | second.replies.keys()) - self._compared):
+        new = sorted((first.replies.keys() | second.replies.keys()) - self._compared)
+        for index in new:  # in the order of the requests, as answers may overtake each other
+            for side in self._sides:
+                side.learn(index, self._steps[index])
+        for index in new:
             self._compared.add(index)
             step = self._steps[index]
-            replies = (first.replies.get(index, PENDING), second.replies.get(index, PENDING))
-            if self._leads_differ(step):
+            replies = (first.plain_reply(index), second.plain_reply(index))
+            if PENDING in replies:
+                self._unanswered.add(index)
+            if self._leads_differ(step) or _voted_differently(step, *replies):
                 self._parted = True
                 return None
             for where in _differences(*replies):
@@ -165,6 +181,16 @@ class _Lockstep:
             self._leaders[step.group] = leaders[0]
             return False
         return before is not None and before not in leaders
+
+
+def _voted_differently(step: Step, ours: Plain, theirs: Plain) -> bool:
+    """Whether members were of two minds about the assignor, and the brokers settled it differently.
+
+    In a tie ours keeps the present one; Kafka takes the first of a hash table.
+    """
+    if step.api != "JoinGroup" or PENDING in (ours, theirs) or ours["error_code"] or theirs["error_code"]:
+        return False
+    return bool(ours["protocol_name"] != theirs["protocol_name"])
 
 
 def _topic_names(step: Step) -> Iterator[str]:

@@ -24,6 +24,7 @@ from millstream.wire.schema import Request, Response
 from tests.kafka.differential.names import Names
 from tests.kafka.differential.values import Plain, Step, plain, request_of
 
+PENDING: Final = "no answer"
 CLOSED: Final = "the connection was closed"
 _SECONDS: Final = 20.0
 
@@ -44,7 +45,7 @@ class Side:
     def __init__(self, name: str, address: str, prefix: str) -> None:
         self.name = name
         self.names = Names(prefix)
-        self.replies: dict[int, Plain] = {}
+        self.replies: dict[int, Response | str] = {}
         self._address = address
         self._links: dict[str, _Link] = {}
         self._spare = 0
@@ -96,13 +97,23 @@ class Side:
             frame, link.received, link.waits_for = link.received[4 : 4 + size], b"", None
             self.replies[index] = self._take(step, frame)
 
-    def _take(self, step: Step, frame: bytes) -> Plain:
+    def learn(self, index: int, step: Step) -> None:
+        """Remember what the broker has named in an answer."""
+        reply = self.replies.get(index, PENDING)
+        if not isinstance(reply, str):
+            learn(step, reply, self.names)
+
+    def plain_reply(self, index: int) -> Plain:
+        """An answer as plain data, with the aliases that are known by now."""
+        reply = self.replies.get(index, PENDING)
+        return reply if isinstance(reply, str) else plain(reply, self.names)
+
+    def _take(self, step: Step, frame: bytes) -> Response | str:
         try:
             _, response = decode_response(step.of.request_type, step.version, memoryview(frame))
         except CorruptMessage as error:
             return f"not readable: {error}"
-        learn(step, response, self.names)
-        return plain(_of_this_run(response, self.names.prefix), self.names)
+        return _of_this_run(response, self.names.prefix)
 
     # --- between the steps
 
@@ -192,5 +203,4 @@ def _of_this_run(response: Response, prefix: str) -> Response:
         response.groups = [each for each in response.groups if each.group_id.startswith(prefix)]
     if isinstance(response, MetadataResponse):
         response.topics = [each for each in response.topics if (each.name or prefix).startswith(prefix)]
-        response.cluster_id = None
     return response

@@ -134,7 +134,7 @@ def plain(value: Any, names: Names) -> Plain:
 
 
 def _plain_field(of: Field, value: Any, names: Names) -> Plain:
-    if of.name == "throttle_time_ms":
+    if of.name in ("throttle_time_ms", "cluster_id"):
         return 0
     if of.name in ("error_message", "batch_index_error_message"):
         return None  # everybody has words of their own

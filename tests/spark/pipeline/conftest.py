@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: a Spark, and a way to run a shaping over the records of a topic."""
+"""What the tests of the pipeline share: a way to run a shaping over the records of a topic."""
 
 from __future__ import annotations
 
@@ -12,22 +12,9 @@ import pyarrow as pa
 import pytest
 
 from millstream import Admin, Consumer, Producer
-from millstream.spark.java import session
 from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline, Shaping
 from millstream.spark.ranges import OffsetRange
 from tests.spark.pipeline.file_writer import FileWriter, Found, read
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A Spark of two cores, for all tests of this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=":")  # the writers of the tests are there
-        made = session("local[2]", **{"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"})
-    yield made
-    made.stop()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from millstream.errors import MillstreamError
 from millstream.spark.load import jobs
 from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.ranges import OffsetRange
+from millstream.spark.sinks.base import SinkError, Written
 from tests.spark.pipeline.conftest import Bench, rows
 from tests.spark.pipeline.file_writer import FileWriter, read
 
@@ -63,15 +64,29 @@ def test_no_pieces_and_empty_pieces(bench: Bench) -> None:
     assert [(result.records, result.written.rows) for result in empty] == [(0, 0)]
 
 
+class FailingWriter(FileWriter):
+    """Its disk is full."""
+
+    def open(self) -> Any:
+        output = super().open()
+        output.finish = fail  # type: ignore[method-assign]
+        return output
+
+
+def fail() -> Written:
+    raise SinkError("the disk is full:\nmake room")
+
+
 def test_a_failed_task_names_its_range(bench: Bench) -> None:
     bench.send([b"a"])
-    missing = OffsetRange("there-is-no-such-topic", 7, 3, 4)
+    part = OffsetRange(bench.topic, 0, 0, 1)
     with pytest.raises(jobs.TaskFailedError) as failed:
-        bench.results(Shaping(), [Piece(OffsetRange(bench.topic, 0, 0, 1), 0), Piece(missing, 0)])
-    assert failed.value.range == missing
-    assert failed.value.kind == "DataLostError"
-    assert str(failed.value).startswith(f"{missing}: DataLostError: ")
-    assert "\tat " not in str(failed.value)
+        Pipeline.of(Shaping()).run(
+            bench.spark, bench.settings, [Piece(part, 0)], FailingWriter(str(bench.directory)), "tag"
+        )
+    assert failed.value.range == part
+    assert failed.value.kind == "SinkError"
+    assert str(failed.value) == f"{part}: SinkError: the disk is full:\nmake room"
     assert (bench.directory / "aborted").exists()
 
 

@@ -187,7 +187,12 @@ class Typed:
 
     @staticmethod
     def rows() -> list[dict[str, Any]]:
-        full = {"boolean": True, "small": -(1 << 15), "integer": -(1 << 31), "long": (1 << 63) - 1}
+        full: dict[str, Any] = {
+            "boolean": True,
+            "small": -(1 << 15),
+            "integer": -(1 << 31),
+            "long": (1 << 63) - 1,
+        }
         full |= {"real": 0.5, "double": math.inf, "money": decimal.Decimal("-1234567.8900")}
         full |= {"text": 'quote " back\\slash \n tab\t é 漢 \U0001f600', "bytes": b"\x00\xff\\x"}
         full |= {"day": date(1969, 12, 31), "moment": NOON.replace(microsecond=123456)}

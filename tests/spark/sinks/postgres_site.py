@@ -61,6 +61,13 @@ class PostgresSite:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(statement)
 
+    def run(self, statement: str, *, schema: bool = False, only_schema: bool = False) -> None:
+        """Run a statement with the table for ``{}``, or with the schema and then the table."""
+        names = [sql.Identifier(self.schema)] if schema or only_schema else []
+        if not only_schema:
+            names.append(sql.Identifier(self.schema, self.table))
+        self.execute(sql.SQL(statement).format(*names))
+
     def tables(self) -> set[str]:
         """The names of all tables of the schema."""
         statement = sql.SQL("SELECT tablename FROM pg_tables WHERE schemaname = {}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from millstream.producer.accumulator import NEVER_MS, Accumulator, Limits, Topic
 from millstream.producer.batch import Batch
+from millstream.producer.partitioner import partition_for_key
 
 SIZE = 40
 
@@ -35,7 +36,8 @@ class Queues:
         **more: Any,
     ) -> Batch | None:
         record = (self.topic, partition, key, b"v", more.get("headers", ()), 0, size)
-        return self.accumulator.append(*record) or self.accumulator.append_new(*record, now_ms)
+        added = self.accumulator.append(*record)
+        return added[0] if added is not None else self.accumulator.append_new(*record, now_ms)
 
 
 def test_records_share_a_batch_until_it_is_full() -> None:
@@ -173,7 +175,7 @@ def test_repeated_batches_come_back_in_their_order() -> None:
         queues.add(partition=0)
     queue = queues.topic.queues[0]
     accumulator = queues.accumulator
-    sent = [accumulator.take_first(queue) for _ in range(3)]
+    sent = [batch for _ in range(3) if (batch := accumulator.take_first(queue)) is not None]
     queue.sent = list(sent)
     (unsent,) = queue.waiting
     for index in (2, 0, 1):
@@ -189,3 +191,73 @@ def test_an_expired_open_batch_takes_no_more_records() -> None:
     queues.accumulator.finish(batch)
     assert queues.add(partition=0) is not batch
     assert list(queues.accumulator.active) == [batch.queue]
+
+
+# -- the door: whoever takes the open batch out of it has it for himself
+
+
+def test_a_batch_that_somebody_adds_to_is_neither_sent_nor_replaced() -> None:
+    queues = Queues()
+    batch = queues.add(partition=0)
+    assert batch is not None
+    queue = batch.queue
+    held = queue.door.pop()
+    assert held is batch
+    assert queues.add(partition=0) is None, "another sender has to wait"
+    assert queues.accumulator.take_first(queue) is None, "so has the one who sends it"
+    assert list(queue.waiting) == [batch]
+    queue.door.append(held)
+    assert queues.add(partition=0) is batch
+    assert queues.accumulator.take_first(queue) is batch
+    assert queue.open is None and not queue.door
+    assert queues.add(partition=0) is not batch
+
+
+def test_a_batch_that_fails_while_somebody_adds_to_it_is_never_open_again() -> None:
+    queues = Queues()
+    batch = queues.add(partition=0)
+    assert batch is not None
+    queue, door = batch.queue, batch.queue.door
+    held = door.pop()
+    queues.accumulator.remove_waiting(batch)
+    queues.accumulator.finish(batch)
+    door.append(held)
+    assert not queue.door and queue.open is None
+    assert queues.add(partition=0) is not batch
+
+
+def test_a_full_batch_of_records_without_keys_does_not_linger() -> None:
+    queues = Queues()
+    queues.chances = [0.0, 0.9]
+    first = queues.add(now_ms=1000)
+    queues.add(now_ms=1000)
+    assert first is not None
+    accumulator = queues.accumulator
+    accumulator.wakes_at_ms = 1010
+    moved = queues.add(now_ms=1001)
+    assert moved is not None and moved.queue is not first.queue
+    assert accumulator.ready_at_ms(first) == 1000, "no record can join it any more"
+    assert accumulator.must_wake(moved, 1001), "and the sender does not know that yet"
+    assert accumulator.ready_at_ms(moved) == 1011
+
+
+def test_keys_move_when_a_topic_grows() -> None:
+    queues = Queues(partitions=1)
+    keys = [b"%d" % n for n in range(50)]
+    assert {queues.topic.queue_of(key).partition for key in keys} == {0}
+    queues.accumulator.update_topic("t", 4, [0, 1, 2, 3])
+    moved = [queues.topic.queue_of(key).partition for key in keys]
+    assert (
+        moved
+        == [partition_for_key(key, 4) for key in keys]
+        == [queues.topic.queue_of(key).partition for key in keys]
+    )
+
+
+def test_few_keys_are_remembered() -> None:
+    queues = Queues()
+    for n in range(40_000):
+        queues.topic.queue_of(b"%d" % n)
+    queues.topic.queue_of(b"long" * 100)
+    assert len(queues.topic._by_key) <= 1 << 14
+    assert b"long" * 100 not in queues.topic._by_key

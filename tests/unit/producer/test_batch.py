@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.producer.accumulator import PartitionQueue
 from millstream.producer.batch import Batch
-from millstream.wire.batches import decode_batch, read_header
+from millstream.producer.block import Block
+from millstream.producer.columns import Columns, column_of, headers_of, row_numbers
+from millstream.producer.kernels import encoder
+from millstream.producer.times import Times
+from millstream.wire.batches import BATCH_OVERHEAD, decode_batch, read_header
 from millstream.wire.codecs import Codec
+from millstream.wire.encode import load
 
 RECORDS = st.tuples(
     st.none() | st.binary(max_size=50),
@@ -22,13 +28,9 @@ RECORDS = st.tuples(
 
 
 def batch_of(records: list[tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]]) -> Batch:
-    batch = Batch(PartitionQueue("t", 0), 0, 100, None)
-    for index, (key, value, timestamp, headers) in enumerate(records):
-        batch.keys.append(key)
-        batch.values.append(value)
-        batch.timestamps.append(timestamp)
-        if headers:
-            batch.headers[index] = headers
+    batch = Batch(PartitionQueue("t", 0), 0, 500, None, Times())
+    for key, value, timestamp, headers in records:
+        batch.add(key, value, headers, timestamp, 0)
     batch.seal()
     return batch
 
@@ -68,7 +70,7 @@ def test_a_new_identity_changes_the_header_only() -> None:
 def test_splitting_keeps_records_headers_and_sequence() -> None:
     batch = batch_of([(b"%d" % n, b"v", n, [("h", b"%d" % n)] if n % 2 else []) for n in range(5)])
     batch.set_identity(1, 0, 2**31 - 2)
-    batch.size = 500
+    batch.room = 0
     first, second = batch.split(["a", "b"])
     assert (first.count, second.count) == (2, 3)
     assert (first.delivery, second.delivery) == ("a", "b")
@@ -82,3 +84,89 @@ def test_splitting_keeps_records_headers_and_sequence() -> None:
     ]
     assert [record.key for record in decoded] == [b"0", b"1", b"2", b"3", b"4"]
     assert [bool(record.headers) for record in decoded] == [False, True, False, True, False]
+
+
+def test_both_encoders_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some records have keys, headers, or a time of their own."""
+    records: list[Any] = [
+        (b"k" if n % 3 == 0 else None, b"v" * n, 1000 + n // 5, [("h", None)] if n % 7 == 0 else [])
+        for n in range(100)
+    ]
+    monkeypatch.setattr(encoder, "kernels", None)
+    plain = batch_of(records).encode(Codec.NONE, None)
+    monkeypatch.setattr(encoder, "kernels", load())
+    assert bytes(batch_of(records).encode(Codec.NONE, None)) == plain
+    assert batch_of(records).encode(Codec.GZIP, None) is not None
+
+
+def test_times_are_the_clocks_or_the_callers() -> None:
+    batch = Batch(PartitionQueue("t", 0), 0, 500, None, Times())
+    for timestamp in (1.5, 1.5009, 7, 1.5012, 1.5013, 1.502):
+        batch.add(None, b"v", (), timestamp, 10)
+    batch.seal()
+    assert batch.times.expand(6) == [1500, 1500, 7, 1501, 1501, 1502]
+    assert [batch.times.at(n) for n in range(6)] == batch.times.expand(6)
+    assert batch.times.expand_array(6).tolist() == batch.times.expand(6)
+    assert batch.times.span == (1500, 1502)
+    assert (batch.size, batch.room) == (60, 440)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
+def test_parts_of_times(stamps: list[int], data: st.DataObject) -> None:
+    times = Times()
+    for row, stamp in enumerate(stamps):
+        if row == 0 or stamp != stamps[row - 1]:
+            times.change(row, stamp)
+    middle = data.draw(st.integers(0, len(stamps) - 1))
+    assert times.part(0, middle).expand(middle) == stamps[:middle] or not middle
+    assert times.part(middle).expand(len(stamps) - middle) == stamps[middle:]
+
+
+# -- blocks
+
+
+def block_of(count: int, capacity: int = 100_000) -> tuple[Block, int]:
+    columns = Columns(
+        column_of([b"k%d" % n for n in range(count)]),
+        column_of([None if n % 4 == 0 else b"v%d" % n for n in range(count)]),
+        headers_of({1: [("h", b"1")]}, count),
+        np.arange(count, dtype=np.int64) + 1000,
+    )
+    block = Block(PartitionQueue("t", 0), 0, capacity, None)
+    half = block.fill(load(), columns, row_numbers(count // 2), 0)
+    return block, half + block.fill(load(), columns, row_numbers(count), half) - half
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_block_is_filled_in_pieces(codec: Codec) -> None:
+    block, filled = block_of(100)
+    assert block.count == filled == 100
+    block.set_identity(7, 1, 10)
+    read = decode_batch(block.encode(codec, None), max_decompressed_bytes=1 << 20)
+    assert [record.key for record in read] == [b"k%d" % n for n in range(100)]
+    assert [record.timestamp for record in read] == list(range(1000, 1100))
+    assert read[1].headers == (("h", b"1"),)
+    header = read_header(block.encode(codec, None))
+    assert (header.max_timestamp, header.base_sequence, header.codec) == (1099, 10, codec)
+
+
+def test_a_block_takes_what_fits() -> None:
+    block, filled = block_of(100, capacity=500)
+    assert 10 < filled < 100 and block.count == filled
+    assert block.size <= 500 - BATCH_OVERHEAD
+    assert block.room < 0, "nothing is added to it record by record"
+
+
+def test_a_block_is_split_as_a_batch_is() -> None:
+    block, _ = block_of(100)
+    block.set_identity(7, 1, 0)
+    first, second = block.split(["a", "b"])
+    parts = [
+        decode_batch(part.encode(Codec.NONE, None), max_decompressed_bytes=1 << 20)
+        for part in (first, second)
+    ]
+    assert [record.key for part in parts for record in part] == [b"k%d" % n for n in range(100)]
+    assert [record.timestamp for part in parts for record in part] == list(range(1000, 1100))
+    assert (first.base_sequence, second.base_sequence) == (0, 50)
+    assert first.reserved + second.reserved == block.reserved
+    assert 0 < first.size <= block.size

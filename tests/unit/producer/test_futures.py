@@ -7,6 +7,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Iterator
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -19,16 +20,32 @@ from millstream.errors import (
     NetworkError,
 )
 from millstream.model import RecordMetadata
-from millstream.producer.futures import Board, Delivery, RecordFuture, run_callback
+from millstream.producer.futures import (
+    UNSHARED,
+    Board,
+    Delivery,
+    RecordFuture,
+    Rows,
+    new_future,
+    run_callback,
+)
+from millstream.producer.times import Times
 
 
 @pytest.fixture
 def delivery() -> Delivery:
-    return Delivery(Board(lambda: None), "t", 3, [100, 200, 300, 400])
+    return Delivery(Board(lambda: None), "t", 3, times_of(100, 200, 300, 400))
+
+
+def times_of(*stamps: int) -> Times:
+    times = Times()
+    for row, stamp in enumerate(stamps):
+        times.change(row, stamp)
+    return times
 
 
 def futures_of(delivery: Delivery) -> list[RecordFuture]:
-    return [RecordFuture(delivery, index) for index in range(len(delivery.timestamps))]
+    return [RecordFuture(delivery, index) for index in range(len(delivery.times.rows))]
 
 
 def finish(delivery: Delivery, offset: int = -1, error: MillstreamError | None = None, **more: Any) -> None:
@@ -128,7 +145,7 @@ def test_concurrent_futures_wait(delivery: Delivery, finishing: threading.Timer)
 
 
 def test_concurrent_futures_first_exception(delivery: Delivery) -> None:
-    other = Delivery(delivery.board, "t", 0, [0])
+    other = Delivery(delivery.board, "t", 0, times_of(0))
     timer = threading.Timer(0.05, finish, (other,), {"error": NetworkError("gone")})
     timer.start()
     futures = [*futures_of(delivery), *futures_of(other)]
@@ -177,3 +194,79 @@ def test_split_batches_divide_their_records(delivery: Delivery) -> None:
     assert [futures[index].result(0).timestamp for index in (0, 1, 3)] == [100, 200, 400]
     assert isinstance(futures[2].exception(0), NetworkError)
     assert seen == [3, 0, 1, 2]
+
+
+# -- the rows of send_arrow
+
+
+def test_rows_have_one_outcome_over_all_their_batches(delivery: Delivery) -> None:
+    other = Delivery(delivery.board, "t", 1, Times())
+    rows, also = Rows(5), Rows(2)
+    delivery.add_share(rows, 0, 3)
+    delivery.add_share(also, 3, 2)
+    other.add_share(rows, 0, 2)
+    finish(delivery, 10)
+    assert also.future.result(0) == 2
+    assert not rows.future.done()
+    finish(other, 0)
+    assert rows.future.result(0) == 5
+
+
+def test_the_first_error_of_the_rows_is_theirs(delivery: Delivery) -> None:
+    rows, innocent = Rows(4), Rows(1)
+    other = Delivery(delivery.board, "t", 1, Times())
+    delivery.add_share(rows, 0, 3)
+    delivery.add_share(innocent, 3, 1)
+    other.add_share(rows, 0, 1)
+    finish(delivery, error=InvalidTimestampError("t-3"), record_errors={2: "too far from now"})
+    finish(other, 5)
+    assert isinstance(rows.future.exception(0), InvalidTimestampError)
+    assert "too far from now" in str(rows.future.exception(0))
+    assert isinstance(innocent.future.exception(0), InvalidRecordError)
+
+
+@pytest.mark.parametrize("middle", [1, 2, 3, 4])
+def test_rows_of_a_batch_that_is_split(delivery: Delivery, middle: int) -> None:
+    rows, also = Rows(2), Rows(3)
+    delivery.add_share(rows, 0, 2)
+    delivery.add_share(also, 2, 3)
+    with delivery.board.lock:
+        first, second = delivery.split(middle)
+    shares = [(one.outcome, one.first, one.count) for part in (first, second) for one in part.shares or ()]
+    assert (
+        [count for outcome, _, count in shares if outcome is rows and count] == [2] if middle > 1 else [1, 1]
+    )
+    finish(first, 0)
+    finish(second, error=NetworkError("gone"))
+    assert also.future.exception(0) is not None
+    assert (rows.future.exception(0) is None) == (middle >= 2)
+
+
+def test_no_rows_are_done_at_once() -> None:
+    assert Rows(0).future.result(0) == 0
+
+
+# -- futures that nobody kept
+
+
+def test_a_future_that_somebody_has_is_not_given_out_again(delivery: Delivery) -> None:
+    class Keeper:
+        spare: RecordFuture
+
+    def is_shared(keeper: Keeper) -> bool:
+        """As ``Producer.send`` asks."""
+        future = keeper.spare
+        return getrefcount(future) != UNSHARED
+
+    keeper = Keeper()
+    keeper.spare = new_future(RecordFuture)
+    assert not is_shared(keeper)
+    kept = keeper.spare
+    assert is_shared(keeper)
+    del kept
+    assert not is_shared(keeper)
+    keeper.spare._delivery, keeper.spare._index = delivery, 0
+    keeper.spare.add_done_callback(lambda future: None)
+    assert is_shared(keeper)
+    finish(delivery, 0)
+    assert not is_shared(keeper)

@@ -67,7 +67,8 @@ class Bench:
 
     def add(self, partition: int, size: int = 100, value: bytes = b"v") -> Batch:
         record = (self.topic, partition, None, value, (), 0, size)
-        batch = self.accumulator.append(*record) or self.accumulator.append_new(*record, self.now_ms)
+        added = self.accumulator.append(*record)
+        batch = added[0] if added is not None else self.accumulator.append_new(*record, self.now_ms)
         assert batch is not None
         return batch
 

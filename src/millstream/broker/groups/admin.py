@@ -22,6 +22,8 @@ from millstream.wire.messages.group_admin import (
 )
 
 _GROUP_NOT_FOUND_VERSION: Final = 6  # KIP-1043
+_NO_AUTHORIZER_GROUP: Final = 0b1101_0100_1000
+"""All operations that Kafka knows on a group: nobody is refused anything here."""
 
 
 class Admin:
@@ -34,6 +36,10 @@ class Admin:
         self, request: DescribeGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
         groups = [self._describe(name, caller.version) for name in request.groups]
+        if request.include_authorized_operations:
+            for group in groups:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = _NO_AUTHORIZER_GROUP
         effects.reply(parked, DescribeGroupsResponse(groups=groups))
 
     def _describe(self, group_id: str, version: int) -> DescribedGroup:

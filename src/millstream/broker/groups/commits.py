@@ -44,9 +44,10 @@ class Commits:
             self._table.counters.commits_refused += 1
             effects.reply(parked, commit_response(_refused(outcomes, error)))
             return
-        group = group or self._table.find_or_create(request.group_id)
-        self._keep_session(group, request.member_id, effects)
+        if group is not None:
+            self._keep_session(group, request.member_id, effects)
         if records:
+            group = group or self._table.find_or_create(request.group_id)
             self._store(group, records, outcomes, parked, effects)
         else:
             effects.reply(parked, commit_response(outcomes))

@@ -60,11 +60,11 @@ class Syncing:
         )
         if group is None or error is not ErrorCode.NONE:
             return error
-        if group.state is GroupState.PREPARING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
         same_type = request.protocol_type in (None, group.protocol_type)
         if not same_type or request.protocol_name not in (None, group.protocol):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
         weight = sum(len(entry.member_id) + len(entry.assignment) for entry in request.assignments)
         if weight > self._table.settings.assignment_max_bytes:
             return ErrorCode.INVALID_REQUEST

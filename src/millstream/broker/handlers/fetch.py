@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.fetch_sessions import CachedPartition, FetchPlan, Key
-from millstream.errors import BrokerError, ErrorCode
+from millstream.errors import BrokerError, ErrorCode, OffsetOutOfRangeError
 from millstream.wire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -33,7 +33,7 @@ Answers = list[tuple[Key, CachedPartition, PartitionData]]
 
 def handle_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
     """Answer with what there is, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
-    plan = broker.fetch_sessions.plan(request)
+    plan = broker.fetch_sessions.plan(request, by_id=context.version >= TOPIC_ID_VERSION)
     if plan.error_code:
         return FetchResponse(error_code=plan.error_code, responses=[])
     fetch = ParkedFetch(broker, request, context, plan)
@@ -180,11 +180,11 @@ class ParkedFetch:
         problem = partition.epoch_problem(wanted.current_leader_epoch)
         if problem:
             return _failed(index, problem, partition)
-        diverging = _diverging(partition, wanted)
-        if diverging is not None:
-            return self._data(partition, None, diverging)
         limit = max(0, min(wanted.partition_max_bytes, budget))
         try:
+            diverging = _diverging(partition, wanted)
+            if diverging is not None:
+                return self._data(partition, None, diverging)
             records = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
         except BrokerError as error:
             return _failed(index, error.code, partition)
@@ -194,6 +194,7 @@ class ParkedFetch:
         self, partition: Partition, records: object, diverging: EpochEndOffset | None = None
     ) -> PartitionData:
         log = partition.log
+        read_committed = self._request.isolation_level == READ_COMMITTED
         return PartitionData(
             partition_index=partition.index,
             error_code=ErrorCode.NONE,
@@ -201,17 +202,22 @@ class ParkedFetch:
             last_stable_offset=log.end_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if read_committed and diverging is None else None,
             records=b"" if records is None else records,
         )
 
 
 def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the epoch that the consumer read last ended, if that lies before its position (KIP-595)."""
+    """Where the epoch that the consumer read last ended, if that lies before its position (KIP-595).
+
+    An epoch that this log never had says nothing about the position: as in Kafka, it is out of range.
+    """
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
-    if epoch < wanted.last_fetched_epoch or 0 <= end < wanted.fetch_offset:
+    if epoch < 0:
+        raise OffsetOutOfRangeError(f"the log does not know epoch {wanted.last_fetched_epoch}")
+    if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end)
     return None
 

@@ -165,7 +165,11 @@ def _describe(broker: Broker, name: str, start: int, limit: int) -> DescribedTop
     topic = broker.topics.get(name)
     if topic is None:
         return DescribedTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=ZERO_UUID, partitions=[]
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            name=name,
+            topic_id=ZERO_UUID,
+            partitions=[],
+            topic_authorized_operations=_NO_AUTHORIZER_TOPIC,
         )
     me = [broker.node_id]
     return DescribedTopic(
@@ -187,4 +191,5 @@ def _describe(broker: Broker, name: str, start: int, limit: int) -> DescribedTop
             )
             for partition in topic.partitions[start : start + limit]
         ],
+        topic_authorized_operations=_NO_AUTHORIZER_TOPIC,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
-from millstream.wire.batches import BATCH_OVERHEAD, CODEC_MASK, CRC_START
+from millstream.wire.batches import BATCH_OVERHEAD, CODEC_MASK, CRC_START, LOG_OVERHEAD, TRANSACTIONAL_BIT
 from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 _ZSTD_VERSION: Final = 7
-_CODEC_AT: Final = CRC_START + 1
+_ATTRIBUTES_AT: Final = CRC_START + 1
 """The lower byte of a batch's attributes."""
 _WITHOUT_LOG_START: Final = (
     ErrorCode.CORRUPT_MESSAGE,
@@ -61,12 +61,15 @@ def handle_produce(
 ) -> ProduceResponse | None:
     """Append every partition's batches, each with its own result; answer when ``acks`` is satisfied."""
     appended: list[tuple[Partition, PartitionProduceResponse]] = []
+    unauthorized = _transaction_problem(request)
     responses = []
     for data in request.topic_data:
         topic, error = broker.topics.resolve(data.name, data.topic_id, by_id=context.version >= 13)
         refusal = _refusal(request) or _internal_problem(topic, context)
         answers = [
-            _answer_partition(
+            _failed(one.index, unauthorized)
+            if unauthorized
+            else _answer_partition(
                 broker, topic, error, _codec_problem(one, context.version) or refusal, one, appended
             )
             for one in data.partition_data
@@ -94,14 +97,28 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
 
 def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
     """Who speaks a version from before zstd would hand it to readers that do not know it either (KIP-110)."""
-    records = data.records
-    if version >= _ZSTD_VERSION or records is None or len(records) < BATCH_OVERHEAD:
-        return None
-    if records[_CODEC_AT] & CODEC_MASK != Codec.ZSTD:
+    if version >= _ZSTD_VERSION or _attributes(data) & CODEC_MASK != Codec.ZSTD:
         return None
     return BrokerProblem(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_VERSION}, not {version}"
     )
+
+
+def _transaction_problem(request: ProduceRequest) -> BrokerProblem | None:
+    """Batches of a transaction in a request that names none: as in Kafka, nothing of it is looked at."""
+    if request.transactional_id is not None:
+        return None
+    for topic in request.topic_data:
+        for one in topic.partition_data:
+            if _attributes(one) & TRANSACTIONAL_BIT:
+                return BrokerProblem(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    return None
+
+
+def _attributes(data: PartitionProduceData) -> int:
+    """The attributes of the first batch, if it is one."""
+    records = data.records
+    return records[_ATTRIBUTES_AT] if records is not None and len(records) > BATCH_OVERHEAD else 0
 
 
 def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerProblem | None:
@@ -131,17 +148,29 @@ def _answer_partition(
         return _failed(
             data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
         )
+    if not _is_one_batch(data):
+        return _failed(
+            data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+        )
     answer = _append(broker, partition, data)
     if not answer.error_code:
         appended.append((partition, answer))
     return answer
 
 
+def _is_one_batch(data: PartitionProduceData) -> bool:
+    """Kafka takes one batch a partition in each request, as a retry must be all or nothing."""
+    records = data.records
+    return len(records) < LOG_OVERHEAD or len(records) <= LOG_OVERHEAD + int.from_bytes(
+        records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True
+    )
+
+
 def _append(broker: Broker, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:
     try:
         result = partition.append(data.records, broker.epoch_ms())
     except UnsupportedMagic as error:
-        return _failed(data.index, BrokerProblem(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)))
+        return _failed(data.index, BrokerProblem(ErrorCode.INVALID_RECORD, str(error)))
     except CorruptBatch as error:
         return _failed(data.index, BrokerProblem(ErrorCode.CORRUPT_MESSAGE, str(error)))
     except BrokerError as error:

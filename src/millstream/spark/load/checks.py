@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load import check_parser as syntax
@@ -194,7 +194,7 @@ def _operands(kind: Any, value: Any) -> tuple[Callable[[Any], Any], pa.Scalar]:
     ]
     for fitting, common in fits:
         if fitting:
-            return (lambda column: column.cast(common)), pa.scalar(value, common)
+            return partial(_cast, common), pa.scalar(value, common)
     if _is_double(kind) and (whole or isinstance(value, float | Decimal)):
         return (lambda column: column), pa.scalar(_exact_double(value), pa.float64())
     if pa.types.is_decimal(kind) and (whole or isinstance(value, Decimal)):
@@ -219,4 +219,8 @@ def _decimals(kind: Any, value: Decimal) -> tuple[Callable[[Any], Any], pa.Scala
     if digits > 38:
         raise NotSimpleError
     common = pa.decimal128(digits, scale)
-    return (lambda column: column.cast(common)), pa.scalar(value, common)
+    return partial(_cast, common), pa.scalar(value, common)
+
+
+def _cast(kind: Any, column: pa.Array) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.shaping import Shaping
-from millstream.spark.load.work import Shaper
+from millstream.spark.load.work import Shaper, accepted, rejected_rows, table_partitioning
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import read_range
 from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
@@ -70,15 +70,19 @@ class FusedTask:
 
     def _copy(self, piece: Piece, output: TaskOutput) -> int:
         shaper = Shaper(self.shaping)
+        partitioning = table_partitioning(self.shaping, shaper.schema)
         records = 0
         for batch in read_range(
             self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
         ):
-            shaped = shaper.shape(batch, piece.rejected_from)
-            if shaped.rows is not None:
-                output.write_rows(shaped.rows)
-            if shaped.rejected is not None:
-                output.write_rejected(shaped.rejected)
+            shaped = shaper.shape(batch)
+            if self.shaping.can_reject:
+                shaped = accepted(shaped, self.writer, batch.num_rows)
+            if shaped.rows.num_rows:
+                output.write_rows(partitioning.add(shaped.rows))
+            rejected = rejected_rows(batch, shaped.bad, shaped.reasons, piece.rejected_from)
+            if rejected is not None:
+                output.write_rejected(rejected)
             records += batch.num_rows
         return records
 

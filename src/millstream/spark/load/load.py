@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,17 +13,17 @@ from millstream.model import TopicPartition
 from millstream.spark.load.clients import Clients
 from millstream.spark.load.cycles import Bounds
 from millstream.spark.load.decisions import OnRecreated, Rules, Starting
-from millstream.spark.load.jobs import is_connect
 from millstream.spark.load.members import Member
 from millstream.spark.load.pipeline import Pipeline, Shaping
 from millstream.spark.load.planning import Aligned, Planner
 from millstream.spark.load.points import Detail, Observer, Point, nobody
 from millstream.spark.load.report import LoadReport
 from millstream.spark.load.run import Job, Run
-from millstream.spark.load.stopping import Stop
+from millstream.spark.load.starting import Later
+from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.load.topics import Topics
 from millstream.spark.load.watching import Snapshot
-from millstream.spark.sinks.base import Sink, Tables
+from millstream.spark.sinks.base import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("millstream.spark.load")
 
 TARGET_FILE_SIZE: Final = 128 << 20
-_CONNECT_CORES: Final = 8
-"""How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
 
 
 class Load:
@@ -114,6 +111,7 @@ class Load:
                 avro_prefix=avro_prefix,
                 csv_delimiter=csv_delimiter,
                 csv_quote=csv_quote,
+                topics=self._topics,
             )
         )
         self._bounds = bounds
@@ -121,6 +119,8 @@ class Load:
         self._compact = compact
         self._observer = observer or nobody
         self._spark = spark
+        self._made: Any = None
+        self._making = threading.Lock()
         self._stop = Stop()
         self._run: Run | None = None
         self._running = threading.Lock()
@@ -163,6 +163,8 @@ class Load:
         try:
             with self._stop.by_signals(), ExitStack() as stack:
                 return work(self._start(stack))
+        except StoppedError:  # before it had begun
+            return LoadReport(self._group_id, self._sink.name, stopped=True)
         finally:
             self._run = None
             self._running.release()
@@ -178,43 +180,40 @@ class Load:
             on_rebalance=lambda: self._observer(Point.REBALANCING, Detail()),
             give_up_seconds=self._clients.give_up_seconds,
         )
-        executor = stack.enter_context(ThreadPoolExecutor(2, thread_name_prefix="millstream-load-start"))
-        session = executor.submit(self._session)
-        prepared = executor.submit(self._prepare, session)
+        session = Later(self._session, "spark")
+        prepared = Later(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
         topics = Topics(admin, self._topics)
         topics.look()  # a topic that is not there is said before anybody joins
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.break_off)
         member.start()
-        prepared.result()
-        spark = session.result()
+        prepared.get(self._stop)
         job = Job(
             group_id=self._group_id,
             sink=self._sink,
             pipeline=self._pipeline,
             task_settings=self._clients.tasks,
             bounds=self._bounds,
-            cores=_cores(spark),
             observer=self._observer,
             watched=self.watched,
             compact_bytes=(self._target_file_size or TARGET_FILE_SIZE) if self._compact else None,
         )
-        self._run = Run(
-            job, spark, member, Planner(self._rules, topics, self._sink, self._aligned()), self._stop
-        )
+        planner = Planner(self._rules, topics, self._sink, self._aligned())
+        self._run = Run(job, lambda: session.get(self._stop), member, planner, self._stop)
         return self._run
 
     def _session(self) -> Any:
-        made = self._spark() if callable(self._spark) else self._spark
-        self._spark = made
-        return made
+        """The user's session, or one made once."""
+        with self._making:
+            if self._made is None:
+                given = self._spark
+                self._made = given() if callable(given) else given
+            return self._made
 
-    def _prepare(self, session: Future[Any]) -> Tables:
-        spark = session.result() if self._pipeline.needs_spark_for_tables else None
-        tables = self._pipeline.tables(spark)
-        self._sink.prepare(self._group_id, tables)
-        return tables
+    def _prepare(self, session: Later[Any]) -> None:
+        spark = session.get() if self._pipeline.needs_spark_for_tables else None
+        self._sink.prepare(self._group_id, self._pipeline.tables(spark))
 
     def _aligned(self) -> Aligned | None:
         """Where rows stand for whole ranges, a rewind begins at the start of one."""
@@ -227,11 +226,6 @@ class Load:
             return offset if found is None else found
 
         return aligned
-
-
-def _cores(spark: Any) -> int:
-    """How many tasks run at a time."""
-    return _CONNECT_CORES if is_connect(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 def _is_at_once(kind: type[BaseException] | None) -> bool:

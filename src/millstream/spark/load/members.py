@@ -89,6 +89,11 @@ class Member(RebalanceListener):
             self._check()
             return self._owned
 
+    @property
+    def owned_count(self) -> int:
+        """How many partitions it owns, for whoever watches."""
+        return len(self._owned)
+
     def wait_assigned(self, timeout_s: float) -> bool:
         """Wait for the first assignment, which may be empty."""
         with self._changed:
@@ -256,6 +261,8 @@ class Member(RebalanceListener):
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.pause(*partitions)  # tasks read, not this consumer
+        for one in partitions:
+            consumer.seek(one, 0)  # nor need it ask where it would
         self._on_rebalance()
         with self._changed:
             self._owned |= frozenset(partitions)

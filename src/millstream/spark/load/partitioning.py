@@ -77,8 +77,8 @@ class Partitioning:
 def _column(name: str, schema: pa.Schema) -> str:
     if name not in schema.names:
         raise ConfigError(
-            f"partition_by: there is no column {name!r}. There are {', '.join(schema.names)}; or add one, as in "
-            "'date(_timestamp) AS day'"
+            f"partition_by: there is no column {name!r}. There are {', '.join(schema.names)}; or add one, "
+            "as in 'date(_timestamp) AS day'"
         )
     return name
 
@@ -89,8 +89,8 @@ def _derived(found: re.Match[str], schema: pa.Schema) -> Derived:
     function, source, name = found[1].lower(), _column(found[2], schema), found[3]
     if function not in _FUNCTIONS:
         raise ConfigError(
-            f"partition_by: {found[0].strip()!r} uses {function}: there are {', '.join(_FUNCTIONS)}; derive other "
-            "columns with sql"
+            f"partition_by: {found[0].strip()!r} uses {function}: there are {', '.join(_FUNCTIONS)}; "
+            "derive other columns with sql"
         )
     kind = schema.field(source).type
     if not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and function != "hour")):

@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,14 +19,14 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.cycles import Bounds, Pace, budget, pieces_of, ranges_of
 from millstream.spark.load.decisions import Start
 from millstream.spark.load.failing import TRIES_CONTINUOUS, Patience
-from millstream.spark.load.jobs import JobInterruptedError
+from millstream.spark.load.jobs import JobInterruptedError, is_connect
 from millstream.spark.load.marks import STARTING, Mark
 from millstream.spark.load.members import Member
 from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline
 from millstream.spark.load.planning import Plan, Planner
 from millstream.spark.load.points import Detail, Observer, Point, nobody
 from millstream.spark.load.report import CycleReport, LoadReport, Tally
-from millstream.spark.load.stopping import Stop
+from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.load.watching import Clock, Snapshot, TaskWatch
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.sinks.base import (
@@ -43,6 +44,8 @@ _IDLE_SECONDS: Final = 0.1
 _OTHERS_SECONDS: Final = 0.5
 _PASSING_SECONDS: Final = 5.0
 _LONG_JOIN_SECONDS: Final = 5.0
+_CONNECT_CORES: Final = 8
+"""How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,6 @@ class Job:
     pipeline: Pipeline
     task_settings: Mapping[str, object]
     bounds: Bounds
-    cores: int
     observer: Observer = nobody
     watched: bool = False
     compact_bytes: int | None = None
@@ -67,9 +69,14 @@ class Broken(Exception):  # noqa: N818 - no error: somebody wanted it
 class Run:
     """See the module. Used by one thread; ``snapshot`` by any."""
 
-    def __init__(self, job: Job, spark: Any, member: Member, planner: Planner, stop: Stop) -> None:
+    def __init__(
+        self, job: Job, session: Callable[[], Any], member: Member, planner: Planner, stop: Stop
+    ) -> None:
+        """``session`` waits for Spark, which may be starting still; it is called when there is work."""
         self._job = job
-        self._spark = spark
+        self._session = session
+        self._spark: Any = None
+        self._cores = 1
         self._member = member
         self._planner = planner
         self._stop = stop
@@ -88,6 +95,11 @@ class Run:
 
     def once(self) -> LoadReport:
         """Load up to the ends seen at the start, whoever of the group does it."""
+        with suppress(StoppedError):
+            self._once()
+        return self._report()
+
+    def _once(self) -> None:
         targets: dict[TopicPartition, int] | None = None
         self._join()
         while not self._stop.is_wanted:
@@ -104,18 +116,18 @@ class Run:
             self._member.wait_change(_OTHERS_SECONDS if self._member.owned() else _IDLE_SECONDS)
         if not self._stop.is_wanted:
             self._compact()
-        return self._report()
 
     def forever(self, every: float) -> LoadReport:
         """Load what is new every so many seconds, until told to end."""
         self._patience.tries = TRIES_CONTINUOUS
         self._join()
-        while not self._stop.is_wanted:
-            due = time.monotonic() + every
-            if self._catch_up():
-                self._compact()
-            self._state = "waiting"
-            self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
+        with suppress(StoppedError):
+            while not self._stop.is_wanted:
+                due = time.monotonic() + every
+                if self._catch_up():
+                    self._compact()
+                self._state = "waiting"
+                self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
         return self._report()
 
     def _join(self) -> None:
@@ -153,11 +165,19 @@ class Run:
         if plan.repairs:
             self._patience.attempt(partial(self._repair, plan))
             return True
-        most = budget(self._job.bounds, self._pace, self._job.cores)
-        ranges = ranges_of(plan.backlogs(ends), most)
-        if ranges:
-            self._patience.attempt(partial(self._cycle, plan, ranges), ranges)
-        return bool(ranges)
+        backlogs = [one for one in plan.backlogs(ends) if one.offsets > 0]
+        if not backlogs:
+            return False
+        self._need_spark()
+        ranges = ranges_of(backlogs, budget(self._job.bounds, self._pace, self._cores))
+        self._patience.attempt(partial(self._cycle, plan, ranges), ranges)
+        return True
+
+    def _need_spark(self) -> None:
+        if self._spark is None:
+            self._state = "starting Spark"
+            self._spark = self._session()
+            self._cores = _cores(self._spark)
 
     # ---- planning
 
@@ -253,7 +273,7 @@ class Run:
         rejected_from = {(one.topic, one.partition): one.rejected_start for one in advances}
         pieces = [
             Piece(piece, max(piece.start, rejected_from[piece.topic_partition]))
-            for piece in pieces_of(ranges, job.cores)
+            for piece in pieces_of(ranges, self._cores)
         ]
         job.observer(Point.TASKS_STARTED, detail)
         arguments = (self._spark, job.task_settings, pieces, job.sink.writer(detail.cycle_id), tag)
@@ -324,10 +344,15 @@ class Run:
             rejected=self._tally.rejected,
             offsets_done=self._offsets_done + read,
             offsets_left=max(0, self._lag - read),
-            partitions=len(self._member.owned()),
+            partitions=self._member.owned_count,
             cycles=self._tally.cycles,
             seconds=self._clock.seconds,
         )
+
+
+def _cores(spark: Any) -> int:
+    """How many tasks run at a time."""
+    return _CONNECT_CORES if is_connect(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 def _reached(plan: Plan, targets: Mapping[TopicPartition, int]) -> bool:

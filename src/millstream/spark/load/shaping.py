@@ -30,6 +30,8 @@ class Shaping:
     """SQL conditions; a row for which one is not true is rejected."""
     sql: str | None = None
     """A query over the good rows, which it finds as the view ``batch``."""
+    topics: Sequence[str] = ()
+    """Where there is one topic, with a plain name, ``sql`` finds the rows under this name, too."""
     headers: bool = True
     """Whether headers are read: for the raw table, and for rejected rows."""
     partition_by: Sequence[str] = ()
@@ -44,7 +46,7 @@ class Shaping:
     csv_quote: str = '"'
 
     def __post_init__(self) -> None:
-        for name in ("checks", "partition_by"):
+        for name in ("checks", "partition_by", "topics"):
             given = getattr(self, name)
             if isinstance(given, str):
                 raise ConfigError(f"{name} is one text: it must be a list, as in {name}=[{given!r}]")

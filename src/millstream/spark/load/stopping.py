@@ -11,6 +11,10 @@ from types import FrameType
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class StoppedError(Exception):
+    """The load shall end: there is nothing to wait for any more."""
+
+
 class Stop:
     """Whether a load shall end, and what helps it to."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from millstream.errors import ConfigError, MisuseError
@@ -39,6 +39,7 @@ from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
 from millstream.spark.sinks.delta_progress import application, encode
 from millstream.spark.sinks.delta_replace import Doomed, Remover, doomed_positions
+from millstream.spark.sinks.delta_search import last_position, positions_of
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
 
 TARGET_FILE_SIZE: Final = 128 << 20
@@ -71,6 +72,7 @@ class DeltaSink:
         self._target = target_file_size
         self._compression = compression
         self._tables: Tables | None = None
+        self._partition_by: tuple[str, ...] = ()
         self._rows = Table(self._directory)
         self._rejected = Table(_beside(self._directory, "_rejected"))
         self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
@@ -89,11 +91,12 @@ class DeltaSink:
 
     def prepare(self, group_id: str, tables: Tables) -> None:
         self._tables = tables
-        self._shape(self._rows, tables.rows, tables.partition_by)
+        self._partition_by = self._shape(self._rows, tables.rows, tables.partition_by)
         if tables.rejected is not None:
             self._shape(self._rejected, tables.rejected, ())
 
-    def _shape(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
+    def _shape(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> tuple[str, ...]:
+        """Make a table, or see that it fits; the columns that it is partitioned by."""
         wanted = delta_schema.delta_schema(schema, table.directory)
         delta_schema.check_partitioning(schema, partition_by, table.directory)
         snapshot = table.look()
@@ -105,10 +108,9 @@ class DeltaSink:
                 f"the Delta table {table.directory} is partitioned by ({', '.join(found)}), not by "
                 f"({', '.join(partition_by)}): leave that out, or load into another table"
             )
-        missing = delta_schema.missing_columns(snapshot.handle, wanted, table.directory)
-        if missing:
-            allowed = self._tables is not None and self._tables.add_columns
-            delta_schema.add_columns(snapshot.handle, missing, allowed=allowed, directory=table.directory)
+        allowed = self._tables is not None and self._tables.add_columns
+        delta_schema.fit(table, wanted, allowed=allowed)
+        return found
 
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -170,8 +172,8 @@ class DeltaSink:
         gone = missing_files(table.directory, files)
         if gone:
             raise SinkError(
-                f"files that tasks wrote for {table.directory} are not there, or not as written ({', '.join(gone)}): "
-                "was the directory cleaned up, or do the tasks see another one than the driver?"
+                f"files that tasks wrote for {table.directory} are not there, or not as written "
+                f"({', '.join(gone)}): was it cleaned up, or do tasks see another directory than the driver?"
             )
         if not table.exists:
             self.prepare(cycle.group_id, self._prepared())
@@ -183,7 +185,7 @@ class DeltaSink:
                 found = snapshot.progress(step.name(cycle.group_id))
                 if found != step.before:
                     raise _conflict(f"delta:{table.directory}", step.advance, step.before, found)
-            replaced = remover.outcome(snapshot, _positions(snapshot), frozenset())
+            replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset())
             transactions = [
                 transaction
                 for step in steps
@@ -206,6 +208,13 @@ class DeltaSink:
         except (SinkError, OSError, ValueError):
             return
 
+    def range_start(self, topic: str, partition: int, offset: int) -> int | None:
+        """The greatest position of a row of this partition that is not past ``offset``; None without any."""
+        snapshot = self._rows.look()
+        if snapshot is None:
+            return None
+        return last_position(snapshot, self._directory, TopicPartition(topic, partition), offset)
+
     def lost(self, group_id: str) -> list[LostRange]:
         return self._lost.read(group_id)
 
@@ -217,7 +226,7 @@ class DeltaSink:
             schema = None if self._tables is None else self._tables.rejected
             return pa.table({}) if schema is None else schema.empty_table()
         found = snapshot.handle.to_pyarrow_table()
-        order = [name for name in ("rejected_at", *_positions(snapshot)) if name in found.schema.names]
+        order = [name for name in ("rejected_at", *positions_of(snapshot)) if name in found.schema.names]
         found = found.sort_by([(name, "ascending") for name in order])
         return found if limit is None else found.slice(max(0, found.num_rows - limit))
 
@@ -237,7 +246,7 @@ class DeltaSink:
         def decide(snapshot: Snapshot) -> Change | None:
             active = {file.path for file in snapshot.files()}
             new = [file for file in files if file.path not in active]
-            replaced = remover.outcome(snapshot, _positions(snapshot), frozenset(f.path for f in files))
+            replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset(f.path for f in files))
             if not new and not replaced.remove:
                 return None
             return Change([*new, *replaced.add], replaced.remove)
@@ -303,7 +312,7 @@ def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover
         raise
 
 
-def _create(table: Table, schema: object, partition_by: tuple[str, ...]) -> Snapshot:
+def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snapshot:
     try:
         DeltaTable.create(str(table.directory), schema=schema, partition_by=list(partition_by), mode="ignore")
     except (DeltaError, OSError) as error:
@@ -318,11 +327,6 @@ def _create(table: Table, schema: object, partition_by: tuple[str, ...]) -> Snap
 
 def _progress(snapshot: Snapshot | None, name: str) -> Progress | None:
     return None if snapshot is None else snapshot.progress(name)
-
-
-def _positions(snapshot: Snapshot) -> tuple[str, str, str]:
-    names = {column.name for column in snapshot.handle.schema().fields}
-    return ("_topic", "_partition", "_offset") if "_offset" in names else ("topic", "partition", "offset")
 
 
 def _described(cycle: Cycle) -> dict[str, str]:

@@ -50,15 +50,15 @@ def check_features(handle: DeltaTable, directory: Path) -> None:
     settings = handle.metadata().configuration
     if RETENTION in settings:
         raise SinkError(
-            f"the Delta table {directory} forgets old transactions ({RETENTION}={settings[RETENTION]}), and with "
-            f"them how far the load has come. Unset it (ALTER TABLE … UNSET TBLPROPERTIES ('{RETENTION}')), "
-            "or load into another table"
+            f"the Delta table {directory} forgets old transactions ({RETENTION}={settings[RETENTION]}), and "
+            "with them how far the load has come. Unset it (ALTER TABLE … UNSET TBLPROPERTIES "
+            f"('{RETENTION}')), or load into another table"
         )
     used = [*_by_settings(settings), *_by_columns(json.loads(handle.schema().to_json())), *_unknown(handle)]
     if used:
         raise SinkError(
-            f"the Delta table {directory} uses {', '.join(sorted(set(used)))}, which a load would write past. "
-            "Load into a table without, and fill this one from it"
+            f"the Delta table {directory} uses {', '.join(sorted(set(used)))}, which a load would write "
+            "past. Load into a table without, and fill this one from it"
         )
 
 

@@ -10,6 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +70,7 @@ def unpack(written: Iterable[Written]) -> tuple[list[DataFile], list[DataFile]]:
 
 
 class TableWriter:
-    """Writes batches to files of about the target size; one file at a time for each partition of the table."""
+    """Writes batches to files of about the target size, one at a time for each partition of the table."""
 
     def __init__(self, shape: Shape, tag: str) -> None:
         self._shape = shape
@@ -112,15 +113,14 @@ class TableWriter:
         return file
 
     def _close(self, values: tuple[tuple[str, str | None], ...]) -> None:
-        self._done.append(self._open.pop(values).close())
+        self._done.append(self._open[values].close())
+        del self._open[values]  # only now: what failed to close is cleaned up by abort
 
 
 def remove(directory: Path, path: str) -> None:
     """Delete a file that no commit names, if it can be; what is left is litter."""
-    try:
+    with suppress(OSError):
         (directory / path).unlink(missing_ok=True)
-    except OSError:
-        return
 
 
 @dataclass(slots=True)
@@ -188,9 +188,12 @@ class _OpenFile:
         )
 
     def discard(self) -> None:
-        if self._sink is not None:
+        """Close and delete it, as far as that goes."""
+        if self._sink is None:
+            return
+        with suppress(OSError):
             self._sink.close()
-            remove(Path(self.shape.directory), self.path)
+        remove(Path(self.shape.directory), self.path)
 
 
 def writer_settings(schema: pa.Schema, shape: Shape) -> dict[str, Any]:
@@ -203,7 +206,9 @@ def writer_settings(schema: pa.Schema, shape: Shape) -> dict[str, Any]:
     - Statistics of bytes cost a comparison each, and nobody filters by them.
     - Pages of 1 MiB: those of 256 KiB cost a third, larger ones gain nothing.
     """
-    repeating = [f.name for f in schema if pa.types.is_string(f.type) or f.name in {"partition", "_partition"}]
+    repeating = [
+        f.name for f in schema if pa.types.is_string(f.type) or f.name in {"partition", "_partition"}
+    ]
     measured = [f.name for f in schema if not pa.types.is_nested(f.type) and not pa.types.is_binary(f.type)]
     return {
         "compression": shape.compression,

@@ -36,6 +36,7 @@ class Restore:
 
 
 def commit_path(directory: Path, version: int) -> Path:
+    """The file that holds one commit."""
     return directory / LOG / f"{version:020d}.json"
 
 
@@ -100,7 +101,7 @@ class LogView:
             self._restores.append(Restore(version, info.get("operationParameters") or {}))
 
     def _from_checkpoint(self, most: int) -> None:
-        """Begin with the last complete checkpoint that is not past ``most``; with nothing if there is none."""
+        """Begin with the last complete checkpoint that is not past ``most``, or with nothing."""
         latest = max((v for v in self._checkpoints() if v <= most), default=None)
         if latest is None:
             return

@@ -1,7 +1,7 @@
 """A partition's progress as transactions of a Delta table, which hold one whole number each.
 
-Of each group, topic and partition there is an application, ``millstream/GROUP/TOPIC/PARTITION``, whose version
-is the next offset. Beside it:
+Each partition of a group is an application, ``millstream/GROUP/TOPIC/PARTITION``, whose version is the next
+offset. Beside it:
 
 - ``…/at``: the version of the table that this progress was committed as. Commits are made strictly on top of
   what was read, so it is known beforehand. A restore after it makes the progress void.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +16,6 @@ from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError
 from millstream.spark.sinks.delta_files import DataFile, Shape, TableWriter, remove
 from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
-
-Ranges = Mapping[TopicPartition, "Doomed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +75,7 @@ class Remover:
         touched = [file for file in files if self._may_hold(file, positions)]
         if touched:
             _refuse_append_only(snapshot, self._directory)
+            _refuse_odd_names(self._directory, touched)
             _refuse_deletion_vectors(snapshot, self._directory, touched)
         for file in touched:
             left = [] if self._is_doomed(file, positions) else self._without(file, positions)
@@ -118,7 +118,7 @@ class Remover:
     def _rewrite(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
         if not self._holds(file, positions):
             return None
-        with pq.ParquetFile(self._directory / file.path) as source:
+        with pq.ParquetFile(file.where(self._directory)) as source:
             writer = TableWriter(Shape(str(self._directory), source.schema_arrow), self._tag)
             try:
                 for batch in source.iter_batches():
@@ -129,7 +129,7 @@ class Remover:
                 raise
 
     def _holds(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        with pq.ParquetFile(self._directory / file.path) as source:
+        with pq.ParquetFile(file.where(self._directory)) as source:
             wanted = [name for name in positions if name in source.schema_arrow.names]
             return any(
                 pc.any(self._mask(batch, file, positions)).as_py()
@@ -150,13 +150,11 @@ def _column(batch: pa.RecordBatch, file: ActiveFile, name: str) -> pa.Array:
     """A column of a file; a partition column has one value, which the log knows."""
     if name in batch.schema.names:
         return batch.column(name)
-    return pa.repeat(pa.scalar(file.partition_values[name]), batch.num_rows)
+    return pa.repeat(pa.scalar(file.least[name]), batch.num_rows)
 
 
 def _bounds(file: ActiveFile, name: str) -> tuple[Any, Any] | None:
     """The least and greatest value of a column in a file; None where nobody knows."""
-    if name in file.partition_values:
-        return file.partition_values[name], file.partition_values[name]
     least, most = file.least.get(name), file.most.get(name)
     return None if least is None or most is None else (least, most)
 
@@ -173,13 +171,26 @@ def _refuse_append_only(snapshot: Snapshot, directory: Path) -> None:
         )
 
 
+def _refuse_odd_names(directory: Path, files: list[ActiveFile]) -> None:
+    odd = [file.path for file in files if not file.can_be_removed]
+    if odd:
+        raise SinkError(
+            f"files of the Delta table {directory} have names that only the engine which wrote them can quote "
+            f"({', '.join(odd[:3])}), so that their rows cannot be replaced. Let it run OPTIMIZE, or load into "
+            "a table that is partitioned by plainer values"
+        )
+
+
 def _refuse_deletion_vectors(snapshot: Snapshot, directory: Path, files: list[ActiveFile]) -> None:
     if "deletionVectors" not in (snapshot.handle.protocol().reader_features or ()):
         return
-    marked = pa.table(snapshot.handle.deletion_vectors())
-    held = {name for column in marked.column_names[:1] for name in marked[column].to_pylist()}
-    if any(str(path).endswith(file.path) for path in held for file in files):
+    marked: list[str] = pa.table(snapshot.handle.deletion_vectors())["filepath"].to_pylist()
+    if any(
+        path.endswith(file.path) or unquote(path).endswith(unquote(file.path))
+        for path in marked
+        for file in files
+    ):
         raise SinkError(
-            f"rows of the Delta table {directory} were deleted by deletion vectors, in files that this rewind "
-            "would write anew. Run OPTIMIZE or REORG TABLE … APPLY (PURGE) first"
+            f"rows of the Delta table {directory} were deleted by deletion vectors, in files that would be "
+            "written anew. Run OPTIMIZE or REORG TABLE … APPLY (PURGE) first"
         )

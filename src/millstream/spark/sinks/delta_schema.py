@@ -13,9 +13,11 @@ from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError
 from millstream.spark.sinks.delta_partitions import supported
+from millstream.spark.sinks.delta_table import Table
 
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Parquet as Delta uses it does not have in names, unless they are mapped."""
+_ATTEMPTS: Final = 5
 
 
 def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
@@ -23,13 +25,14 @@ def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
     bad = [name for name in schema.names if _FORBIDDEN.search(name)]
     if bad:
         raise SchemaConflictError(
-            f"Delta has no columns with spaces or any of ,;{{}}()= in the name: rename {', '.join(map(repr, bad))}"
+            "Delta has no columns with spaces or any of ,;{}()= in the name: rename "
+            f"{', '.join(map(repr, bad))}"
         )
     names = [name.lower() for name in schema.names]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise SchemaConflictError(
-            f"Delta does not tell upper from lower case: {', '.join(doubled)} is twice there"
+            f"Delta does not tell upper from lower case: {', '.join(doubled)} is there twice"
         )
     try:
         return Schema.from_arrow(schema)
@@ -76,8 +79,8 @@ def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list
     ]
     if wrong:
         raise SchemaConflictError(
-            f"the columns of the Delta table {directory} do not fit the load's: {'; '.join(wrong)}. Types are "
-            "never changed: load into another table, or change the schema of the load"
+            f"the columns of the Delta table {directory} do not fit the load's: {'; '.join(wrong)}. Types "
+            "are never changed: load into another table, or change the schema of the load"
         )
     return missing
 
@@ -94,17 +97,25 @@ def _plain(kind: Any) -> str:
     return str(kind.to_json()).strip('"')
 
 
-def add_columns(handle: DeltaTable, missing: Sequence[Field], *, allowed: bool, directory: Path) -> None:
-    """Add the columns that the table lacks, nullable, in one commit; raise SchemaConflictError if not allowed."""
-    names = ", ".join(column.name for column in missing)
-    if not allowed:
-        raise SchemaConflictError(
-            f"the Delta table {directory} lacks the columns {names}. Let the load add them (add_columns=True), "
-            "or leave them out of its schema"
-        )
-    try:
-        handle.alter.add_columns([Field(c.name, c.type, nullable=True) for c in missing])
-    except DeltaError as error:
-        raise SinkError(
-            f"the columns {names} could not be added to the Delta table {directory}: {error}"
-        ) from error
+def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
+    """See that the table has these columns; add those that it lacks, nullable, in one commit, if allowed."""
+    for attempt in range(_ATTEMPTS):
+        snapshot = table.look()
+        if snapshot is None:
+            raise SinkError(f"the Delta table {table.directory} is gone")
+        missing = missing_columns(snapshot.handle, wanted, table.directory)
+        if not missing:
+            return
+        names = ", ".join(column.name for column in missing)
+        if not allowed:
+            raise SchemaConflictError(
+                f"the Delta table {table.directory} lacks the columns {names}. Let the load add them "
+                "(add_columns=True, --add-columns), or leave them out of its schema"
+            )
+        try:
+            snapshot.handle.alter.add_columns([Field(c.name, c.type, nullable=True) for c in missing])
+        except DeltaError as error:  # another driver may have added them
+            if attempt + 1 == _ATTEMPTS:
+                raise SinkError(
+                    f"the columns {names} could not be added to the Delta table {table.directory}: {error}"
+                ) from error

@@ -75,19 +75,21 @@ def _bounds(groups: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _plain(value: object) -> object:
+    """A bound as JSON has it; None where it is left out."""
+    plain: object = None
     match value:
         case bool():
-            return None
+            pass
+        case float() if math.isfinite(value):
+            plain = value
+        case str() if len(value) <= _LONGEST_TEXT:
+            plain = value
         case int():
-            return value
-        case float():
-            return value if math.isfinite(value) else None
-        case str():
-            return value if len(value) <= _LONGEST_TEXT else None
+            plain = value
+        case datetime() if value.tzinfo is not None:
+            plain = value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         case datetime():
-            if value.tzinfo is None:
-                return value.isoformat(timespec="microseconds")
-            return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            plain = value.isoformat(timespec="microseconds")
         case date():
-            return value.isoformat()
-    return None
+            plain = value.isoformat()
+    return plain

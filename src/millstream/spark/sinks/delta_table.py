@@ -1,20 +1,23 @@
 """One Delta table: opened anew for each look, changed only on top of exactly what was seen.
 
 delta-rs would, on a conflict, check for itself whether two commits get along, and retry. Here it may not
-(``max_commit_retries=0``): a commit becomes the very next version of the table that was looked at, or does not
-happen, and is decided anew. So nothing can come in between: no other driver, no compaction, no RESTORE.
+(``max_commit_retries=0``): a commit becomes the very next version of the table that was looked at, or does
+not happen, and is decided anew. So nothing can come in between: no other driver, no compaction, no RESTORE.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -26,25 +29,42 @@ from millstream.spark.sinks.base import Progress, SinkError
 from millstream.spark.sinks.delta_features import check_features
 from millstream.spark.sinks.delta_files import DataFile, sync
 from millstream.spark.sinks.delta_log import LOG, LogView, Restore, commit_path, read_commit
+from millstream.spark.sinks.delta_partitions import text
 
 log = logging.getLogger("millstream.spark")
 
 _TOKEN: Final = "millstream.commit"
+_UNQUOTED: Final = "!$&'()+,-./:;=@_~"
+"""What delta-rs leaves as it is in paths, besides letters and digits."""
 _PATIENCE_SECONDS: Final = 120.0
 """How long a commit may lose against others before it gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
-    """A file that the table consists of at the moment, with what its statistics say of positions."""
+    """A file that the table consists of at the moment."""
 
     path: str
+    """As the log has it: relative to the table as a rule, and quoted as a URL."""
     size: int
-    rows: int | None
-    modified_ms: int
     partition_values: Mapping[str, str | None]
     least: Mapping[str, Any]
+    """The least value of each column that is known; that of a partition column is the only one."""
     most: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The path without the quotes, as delta-rs is given it, to quote it in its own way."""
+        return unquote(self.path)
+
+    @property
+    def can_be_removed(self) -> bool:
+        """Whether delta-rs quotes it as whoever added it: readers compare paths as they are written."""
+        return quote(self.name, safe=_UNQUOTED) == self.path
+
+    def where(self, directory: Path) -> Path:
+        """The file itself."""
+        return directory / self.name.removeprefix("file://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +87,7 @@ class Snapshot:
         self.version: int = handle.version()
         self._table = table
         self._log = log_view
+        self._older: dict[int, DeltaTable] = {}
 
     @property
     def transactions(self) -> Mapping[str, int]:
@@ -84,7 +105,9 @@ class Snapshot:
         restore = self._log.restored_since(delta_progress.committed_at(name, read), version)
         if restore is None:
             return found
-        older = self._table.restored_to(restore)
+        older = self._older.get(restore.version)
+        if older is None:
+            older = self._older[restore.version] = self._table.restored_to(restore)
         return self._progress(name, older.version(), older.transaction_version)
 
     def files(self) -> list[ActiveFile]:
@@ -93,59 +116,79 @@ class Snapshot:
         return [_active(row) for row in actions.to_pylist()]
 
 
+class _Kept(threading.local):
+    """What one thread knows of a table: a handle that moves on is no thing to share."""
+
+    handle: DeltaTable | None = None
+    seen: tuple[int, int, int] | None = None
+    log_view: LogView | None = None
+
+
 class Table:
     """A table and its directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._log = LogView(directory)
-        self._older: dict[int, DeltaTable] = {}
+        self._kept = _Kept()
 
     @property
     def exists(self) -> bool:
         return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(str(self.directory))
 
     def look(self) -> Snapshot | None:
-        """The table as it is now; None where there is none."""
+        """The table as it is now; None where there is none. It is good until the next look of this thread."""
         if not (self.directory / LOG).is_dir():
             return None
         try:
-            handle = DeltaTable(str(self.directory))
+            handle = self._handle()
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
             raise SinkError(f"the Delta table {self.directory} cannot be opened: {error}") from error
         check_features(handle, self.directory)
-        self._log.refresh(str(handle.metadata().id), handle.version())
-        return Snapshot(self, handle, self._log)
+        view = self._kept.log_view = self._kept.log_view or LogView(self.directory)
+        view.refresh(str(handle.metadata().id), handle.version())
+        return Snapshot(self, handle, view)
+
+    def _handle(self) -> DeltaTable:
+        """A handle at the newest version: the one that is kept, unless its table was made anew since."""
+        handle = self._kept.handle
+        if handle is not None and self._kept.seen == self._newest_commit(handle):
+            handle.update_incremental()
+        else:
+            handle = DeltaTable(str(self.directory))
+        self._kept.handle, self._kept.seen = handle, self._newest_commit(handle)
+        return handle
+
+    def _newest_commit(self, handle: DeltaTable) -> tuple[int, int, int] | None:
+        """Which file the handle's last commit is: another one of that name belongs to another table."""
+        try:
+            found = commit_path(self.directory, handle.version()).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def restored_to(self, restore: Restore) -> DeltaTable:
         """The version that a restore put back."""
-        if restore.version not in self._older:
-            self._older[restore.version] = self._open_restored(restore)
-        return self._older[restore.version]
-
-    def _open_restored(self, restore: Restore) -> DeltaTable:
         version = restore.parameters.get("version")
         try:
             if version is not None:
                 return DeltaTable(str(self.directory), version=int(version))
             handle = DeltaTable(str(self.directory), version=restore.version - 1)
-            moment = restore.parameters.get("datetime") or restore.parameters["timestamp"]
-            handle.load_as_version(str(moment))
+            handle.load_as_version(_moment(restore.parameters))
         except (DeltaError, OSError, KeyError, ValueError) as error:
             raise SinkError(
-                f"the Delta table {self.directory} was restored in version {restore.version}, and the version that "
-                f"was put back can no longer be read ({error}), so nobody knows how far it has come. Load into a "
-                "new table, or under a new group"
+                f"the Delta table {self.directory} was restored in version {restore.version}, and which one "
+                f"that put back can no longer be read ({error}): nobody knows how far it has come. Load into "
+                "a new table, or restore by version"
             ) from error
         return handle
 
     def transact(self, decide: Callable[[Snapshot], Change | None]) -> None:
         """Look, decide, commit; again from the start when another commit came first.
 
-        ``decide`` may raise, or want nothing. Returns when the commit has been read back from the log and is on
-        the disk; raises SinkError when it did not happen.
+        ``decide`` may raise, or want nothing. Returns when the commit has been read back from the log and is
+        on the disk; raises SinkError when it did not happen.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         attempt = 0
@@ -189,6 +232,8 @@ class Table:
             return False
         stored = {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
         assert stored == dict(change.transactions), (stored, change.transactions)
+        removed = {action["remove"]["path"] for action in actions if "remove" in action}
+        assert removed == {file.path for file in change.remove}, (removed, change.remove)
         if error is not None:
             log.warning("commit %d of %s is in the log, despite: %s", version, self.directory, error)
         sync(commit_path(self.directory, version))
@@ -204,7 +249,7 @@ def _write(handle: DeltaTable, change: Change, token: str) -> None:
         for f in change.add
     ]
     removed = [
-        RemoveAction(f.path, change.data_change, now_ms, f.size, dict(f.partition_values))
+        RemoveAction(f.name, change.data_change, now_ms, f.size, dict(f.partition_values))
         for f in change.remove
     ]
     handle.create_write_transaction(
@@ -220,15 +265,25 @@ def _write(handle: DeltaTable, change: Change, token: str) -> None:
     )
 
 
+def _moment(parameters: Mapping[str, Any]) -> datetime:
+    """The time to which a table was restored: milliseconds from delta-rs, text from Spark."""
+    given = str(parameters.get("datetime") or parameters["timestamp"])
+    if given.isdecimal():
+        return datetime.fromtimestamp(int(given) / 1000, UTC)
+    moment = datetime.fromisoformat(given)
+    if moment.tzinfo is None:
+        raise ValueError(f"nobody knows the time zone of {given}")
+    return moment
+
+
 def _active(row: Mapping[str, Any]) -> ActiveFile:
+    partition = _under(row, "partition.")
     return ActiveFile(
         path=row["path"],
         size=row["size_bytes"],
-        rows=row.get("num_records"),
-        modified_ms=row["modification_time"],
-        partition_values=_under(row, "partition."),
-        least=_under(row, "min."),
-        most=_under(row, "max."),
+        partition_values={name: text(value) for name, value in partition.items()},
+        least=_under(row, "min.") | partition,
+        most=_under(row, "max.") | partition,
     )
 
 

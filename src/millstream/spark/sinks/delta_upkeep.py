@@ -35,7 +35,7 @@ def compact(table: Table, target_bytes: int, at: Callable[[str], None]) -> int:
 
 def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[ActiveFile]]:
     """Small files that lie side by side, as many as make a large one."""
-    small = sorted((file for file in files if file.size < target_bytes), key=_order)
+    small = sorted((file for file in files if file.size < target_bytes and file.can_be_removed), key=_order)
     for _, together in groupby(small, key=_partition):
         chosen: list[ActiveFile] = []
         for file in together:
@@ -102,7 +102,7 @@ def _write_joined(
     writer = TableWriter(Shape(str(directory), kept, target_file_size=2 * target_bytes), "compacted")
     try:
         for file in files:
-            with pq.ParquetFile(directory / file.path) as source:
+            with pq.ParquetFile(file.where(directory)) as source:
                 for batch in source.iter_batches():
                     writer.write(_widened(batch, kept))
         return [replace(made, partition_values=values) for made in writer.finish()]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import time
 import uuid
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.copy import LibpqWriter
 
 from millstream.spark.sinks.base import SinkError, Tables, Written
 from millstream.spark.sinks.postgres_copy import HEADER, TRAILER, encoded
@@ -33,8 +36,9 @@ from millstream.spark.sinks.postgres_types import column_type, refusal
 
 LITTER_S: Final = 86_400
 """A staging table that is older belongs to nobody: no cycle takes a day."""
+_PIECE: Final = 128 << 10
 _NAME: Final = re.compile(
-    r"millstream_staging_(?P<made>\d+)_(?P<cycle>[0-9a-f]{16})_[0-9a-f]{8}_(rows|rejected)"
+    r"millstream_staging_(?P<made>\d+)_(?P<cycle>[0-9a-f]{16})_[0-9a-f]{8}_(rows|bad)"
 )
 
 
@@ -95,7 +99,7 @@ class PostgresOutput:
 
     def write_rejected(self, batch: pa.RecordBatch) -> None:
         assert self._writer.tables.rejected is not None, "a raw load rejects nothing"
-        self._write("rejected", self._writer.tables.rejected, _without_nul(batch))
+        self._write("bad", self._writer.tables.rejected, _without_nul(batch))
 
     def _write(self, kind: str, schema: pa.Schema, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -146,7 +150,7 @@ class PostgresOutput:
         with explained(self._writer.address, "ending a task's rows"):
             self._end_stream()
             self._stack.close()
-        rows, rejected = self._streams.get("rows"), self._streams.get("rejected")
+        rows, rejected = self._streams.get("rows"), self._streams.get("bad")
         staged = Staged(rows.name if rows else None, rejected.name if rejected else None)
         return Written(
             rows=rows.count if rows else 0,
@@ -165,6 +169,26 @@ class PostgresOutput:
             self._open = None
         with suppress(Exception):
             self._stack.close()
+
+
+class FlushingWriter(LibpqWriter):
+    """Sends before it takes more. By itself libpq keeps what the server has not read yet, moves it about with
+    each write, and so costs memory without bound and most of the time of a COPY.
+    """
+
+    def write(self, data: Buffer) -> None:
+        whole = memoryview(data)
+        for start in range(0, len(whole), _PIECE):
+            super().write(whole[start : start + _PIECE])
+            self._flush()
+
+    def _flush(self) -> None:
+        connection = self.connection.pgconn
+        while connection.flush():
+            poller = select.poll()
+            poller.register(connection.socket, select.POLLIN | select.POLLOUT)
+            if any(event & select.POLLIN for _, event in poller.poll()):
+                connection.consume_input()
 
 
 class _Stream:
@@ -188,7 +212,8 @@ class _Stream:
 
     def begin(self) -> None:
         cursor = self._connection.cursor()
-        self._context = cursor.copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._table))
+        statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._table)
+        self._context = cursor.copy(statement, writer=FlushingWriter(cursor))
         self._copy = self._context.__enter__()
         self._copy.write(HEADER)
 

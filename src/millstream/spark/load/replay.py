@@ -1,0 +1,124 @@
+"""Rejected rows, fed back after a fix: those that are good now enter the table, and leave the rejected rows.
+
+They are read from the sink, not from the topic, which may have forgotten them: a rejected row keeps all of
+its record. No progress moves, and nothing is in the way of a load that runs meanwhile. A crash in the middle,
+or a second replay, changes nothing more: a row enters in place of any row from the same position.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import MisuseError
+from millstream.spark.load import columns
+from millstream.spark.load.pipeline import Pipeline, Tried
+from millstream.spark.load.spark_schema import conformed
+from millstream.spark.load.work import refusals
+from millstream.spark.sinks.base import Position, Sink, TaskWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AT_A_TIME: Final = 100_000
+"""So many rows are one step: what is held in memory, and one transaction of the sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What became of the rejected rows."""
+
+    examined: int = 0
+    readmitted: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why others are rejected still, and how many of them."""
+
+    @property
+    def still_rejected(self) -> int:
+        return self.examined - self.readmitted
+
+    def as_dict(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "examined": self.examined,
+            "readmitted": self.readmitted,
+            "still_rejected": self.still_rejected,
+            "reasons": dict(self.reasons.most_common()),
+        }
+
+
+def replay(
+    spark: Any,
+    sink: Sink,
+    pipeline: Pipeline,
+    *,
+    group_id: str,
+    limit: int | None = None,
+    at: Callable[[str], None] = lambda _: None,
+) -> ReplayReport:
+    """Try the rejected rows again, the newest ``limit`` of them or all, and readmit those that are good.
+
+    The others stay as they are; the report says what is wrong with them now. ``spark`` may be None where
+    the pipeline does not need it (``needs_spark_for_tables``). Raises MisuseError for a query that
+    aggregates: what a single record adds to a sum cannot be told afterwards; rewind the group instead.
+    """
+    tables = pipeline.tables(spark)
+    if pipeline.aggregates:
+        raise MisuseError(
+            "replay cannot feed records into an aggregate that was made without them: rewind the group with "
+            "'millstream group reset' and load again"
+        )
+    sink.prepare(group_id, tables)
+    examined = readmitted = 0
+    reasons: Counter[str] = Counter()
+    for batch in _records(sink.read_rejected(limit)):
+        writer = sink.writer(f"replay-{uuid.uuid4().hex}")
+        tried = _accepted(pipeline.again(spark, batch), writer, one_to_one=pipeline.shaping.sql is None)
+        reasons.update(tried.reasons)
+        examined += batch.num_rows
+        if tried.good:
+            _readmit(sink, batch, tried, writer, at)
+            readmitted += len(tried.good)
+    return ReplayReport(examined, readmitted, reasons)
+
+
+def _records(rejected: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The records of rejected rows, some at a time."""
+    import pyarrow as pa
+
+    if not rejected.num_rows:
+        return
+    wanted = columns.raw_schema(headers=True)
+    for batch in rejected.select(wanted.names).combine_chunks().to_batches(_AT_A_TIME):
+        yield conformed(pa.RecordBatch.from_arrays(batch.columns, batch.schema.names), wanted)
+
+
+def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:
+    """Without the rows that the sink cannot hold, where each row is known to be of one record."""
+    refused = refusals(writer, tried.rows) if one_to_one else None
+    if refused is None:
+        return tried
+    fine = refused.is_null()
+    good = [place for place, right in zip(tried.good, fine.to_pylist(), strict=True) if right]
+    return Tried(good, tried.rows.filter(fine), [*tried.reasons, *refused.drop_null().to_pylist()])
+
+
+def _readmit(
+    sink: Sink, batch: pa.RecordBatch, tried: Tried, writer: TaskWriter, at: Callable[[str], None]
+) -> None:
+    import pyarrow as pa
+
+    output = writer.open()
+    try:
+        if tried.rows.num_rows:
+            output.write_rows(tried.rows)
+        written = output.finish()
+    except BaseException:
+        output.abort()
+        raise
+    chosen = batch.select(["topic", "partition", "offset"]).take(pa.array(tried.good, pa.int64()))
+    positions = [Position(*row.values()) for row in chosen.to_pylist()]
+    sink.readmit(positions, [written], at)

@@ -1,0 +1,343 @@
+"""A load from beginning to end, over the real Spark and the real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.errors import ConfigError, LoadFailedError, MisuseError, UnknownTopicOrPartitionError
+from millstream.model import RESET_METADATA, TopicPartition
+from millstream.spark.load import Detail, Load, Point
+from millstream.spark.load.marks import Mark, read_mark
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.sinks.base import Cycle, ProgressConflictError, SinkError
+from tests.conftest import NewTopic
+from tests.spark.conftest import Fill
+from tests.spark.load.conftest import NewLoad, offsets, running, until
+from tests.spark.load.sqlite_sink import SqliteSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
+    return {one.partition: at.offset for one, at in admin.group_offsets(group, topic).items()}
+
+
+def test_a_topic_becomes_a_table_and_the_group_knows(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic(partitions=3)
+    fill(topic, 100, partition=0)
+    fill(topic, 50, partition=2)
+    report = new_load(topic).run_once()
+    assert sink.positions() == offsets(topic, 0, 0, 100) + offsets(topic, 2, 0, 50)
+    assert [row["value"] for row in sink.values()[:2]] == ["b'v0'", "b'v1'"]
+    assert (report.loaded, report.rejected, report.records, report.cycles) == (150, 0, 150, 1)
+    assert report.ranges == (OffsetRange(topic, 0, 0, 100), OffsetRange(topic, 2, 0, 50))
+    assert report.files == 2 and report.bytes > 0 and report.seconds > 0 and not report.lost
+    assert committed(admin, group, topic) == {0: 100, 1: 0, 2: 50}
+    found = admin.group_offsets(group, topic)[TopicPartition(topic, 0)].metadata
+    mark = read_mark(found)
+    assert mark is not None and mark.sink == sink.name and mark.cycle_id == sink.commits[-1].cycle_id
+
+
+def test_it_goes_on_where_the_table_stands(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    assert new_load(topic).run_once().loaded == 10
+    fill(topic, 1, first=10)
+    assert new_load(topic).run_once().ranges == (OffsetRange(topic, 0, 10, 11),), "lesson 19: an only new one"
+    nothing = new_load(topic).run_once()
+    assert (nothing.loaded, nothing.cycles, nothing.ranges) == (0, 0, ())
+    assert sink.positions() == offsets(topic, 0, 0, 11)
+
+
+def test_spark_is_not_waited_for_when_there_is_nothing_to_load(
+    new_topic: NewTopic, bootstrap_servers: str, group: str, sink: SqliteSink
+) -> None:
+    def never() -> SparkSession:
+        until(lambda: False)
+        raise AssertionError
+
+    load = Load(never, topics=[new_topic()], group_id=group, sink=sink, bootstrap_servers=bootstrap_servers)
+    assert load.run_once().cycles == 0
+
+
+def test_cycles_are_bounded(new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink) -> None:
+    topic = new_topic(partitions=2)
+    fill(topic, 25, partition=0)
+    fill(topic, 5, partition=1)
+    report = new_load(topic, max_records=10).run_once()
+    assert (report.loaded, report.cycles) == (30, 3)
+    assert report.ranges == (OffsetRange(topic, 0, 0, 25), OffsetRange(topic, 1, 0, 5))
+    assert sink.positions() == offsets(topic, 0, 0, 25) + offsets(topic, 1, 0, 5)
+
+
+def test_the_report_can_be_read(new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink) -> None:
+    topic = new_topic()
+    fill(topic, 3)
+    report = new_load(topic).run_once()
+    assert f"3 rows loaded into {sink.name}" in str(report) and f"{topic}-0 [0, 3)" in str(report)
+    values = json.loads(json.dumps(report.as_dict()))
+    assert values["ranges"] == [{"topic": topic, "partition": 0, "start": 0, "end": 3}]
+    assert (values["loaded"], values["sink"], values["stopped"]) == (3, sink.name, False)
+
+
+def test_an_observer_is_told_the_points_in_order(new_load: NewLoad, new_topic: NewTopic, fill: Fill) -> None:
+    topic = new_topic()
+    fill(topic, 3)
+    seen: list[tuple[Point, Detail]] = []
+    new_load(topic, observer=lambda point, detail: seen.append((point, detail)), schema="v STRING").run_once()
+    points = [point for point, _ in seen if point not in (Point.REBALANCING, Point.TASKS_RUNNING)]
+    last = points.index(Point.TASKS_STARTED)
+    assert points[last - 1 : last + 6] == [
+        Point.PLANNING,
+        Point.TASKS_STARTED,
+        Point.TASKS_DONE,
+        Point.BETWEEN_TABLES,
+        Point.SINK_COMMITTED,
+        Point.GROUP_COMMITTED,
+        Point.PLANNING,
+    ]
+    details = dict(seen)
+    assert details[Point.SINK_COMMITTED].ranges == (OffsetRange(topic, 0, 0, 3),)
+    assert details[Point.SINK_COMMITTED].cycle_id == details[Point.TASKS_STARTED].cycle_id != ""
+
+
+# ---- continuous
+
+
+def test_it_loads_what_comes_until_it_is_stopped(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    load = new_load(topic)
+    with running(load) as background:
+        until(lambda: load.snapshot().loaded == 5)
+        fill(topic, 5, first=5)
+        until(lambda: load.snapshot().loaded == 10)
+    assert sink.positions() == offsets(topic, 0, 0, 10)
+    assert background.report.stopped and background.report.loaded == 10
+
+
+def stopped_at(place: Point, new_load: NewLoad, topic: str) -> Load:
+    """A load that is told to stop when it gets to a point."""
+    made: list[Load] = []
+
+    def observer(point: Point, detail: Detail) -> None:
+        if point is place:
+            made[0].stop()
+
+    made.append(new_load(topic, observer=observer))
+    return made[0]
+
+
+def test_a_stop_breaks_off_what_is_not_committed(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    report = stopped_at(Point.TASKS_DONE, new_load, topic).run_once()
+    assert report.stopped and report.cycles == 0
+    assert sink.positions() == []
+    assert not admin.describe_group(group).members, "it left the group"
+    assert new_load(topic).run_once().loaded == 5
+
+
+def test_a_stop_lets_a_commit_end(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    assert stopped_at(Point.SINK_COMMITTED, new_load, topic).run_once().loaded == 5
+    assert committed(admin, group, topic) == {0: 5}
+
+
+def test_a_load_runs_once_at_a_time(new_load: NewLoad, new_topic: NewTopic) -> None:
+    load = new_load(new_topic())
+    with running(load):
+        until(lambda: load.snapshot().partitions == 1)
+        with pytest.raises(MisuseError, match="running already"):
+            load.run_once()
+
+
+# ---- moved groups, rolled back tables
+
+
+def test_a_rewind_is_followed_and_replaces(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 30)
+    new_load(topic).run_once()
+    admin.reset_offsets(group, offset=10, topics=topic)
+    assert admin.group_offsets(group)[TopicPartition(topic, 0)].metadata == RESET_METADATA
+    report = new_load(topic, max_records=8).run_once()
+    assert report.ranges == (OffsetRange(topic, 0, 10, 30),)
+    assert any("rewound from 30 to 10" in note for note in report.notes)
+    assert sink.positions() == offsets(topic, 0, 0, 30)
+    assert committed(admin, group, topic) == {0: 30}
+    assert new_load(topic).run_once().cycles == 0, "a wish is followed once"
+
+
+def test_a_skip_is_followed_and_recorded(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    new_load(topic).run_once()
+    fill(topic, 20, first=10)
+    admin.reset_offsets(group, offset=25, topics=topic)
+    report = new_load(topic).run_once()
+    assert [(one.start, one.end, str(one.reason)) for one in report.lost] == [(10, 25, "skipped")]
+    assert [(one.start, one.end) for one in sink.lost(group)] == [(10, 25)]
+    assert sink.positions() == offsets(topic, 0, 0, 10) + offsets(topic, 0, 25, 30)
+
+
+def test_lesson_9_a_table_that_was_deleted_is_loaded_again(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    new_load(topic).run_once()
+    sink.forget()
+    report = new_load(topic).run_once()
+    assert sink.positions() == offsets(topic, 0, 0, 10)
+    assert any("deleted or emptied" in note for note in report.notes)
+
+
+def test_lesson_12_a_consumers_offset_is_not_trusted(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    from millstream.consumer import Consumer
+
+    topic = new_topic()
+    fill(topic, 10)
+    with Consumer(bootstrap_servers=admin_servers(admin), group_id=group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 7})
+    report = new_load(topic).run_once()
+    assert sink.positions() == offsets(topic, 0, 0, 10)
+    assert any("not trusted" in note for note in report.notes)
+
+
+def admin_servers(admin: Admin) -> str:
+    brokers = admin.describe_cluster().brokers
+    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+def test_latest_begins_at_the_end_and_stays_there(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    assert new_load(topic, starting="latest").run_once().loaded == 0
+    fill(topic, 5, first=10)
+    assert new_load(topic, starting="latest").run_once().loaded == 5
+    assert sink.positions() == offsets(topic, 0, 10, 15)
+
+
+def test_a_group_has_one_sink(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, group: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    new_load(topic).run_once()
+    other = SqliteSink(sink.directory.with_name("other"))
+    with pytest.raises(LoadFailedError, match="a group has one sink"):
+        new_load(topic, sink=other).run_once()
+
+
+# ---- what goes wrong
+
+
+class Failing(SqliteSink):
+    """A sink whose next commits of rows fail."""
+
+    failures: tuple[Exception, ...] = ()
+
+    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
+        if cycle.written and self.failures:
+            error, *rest = self.failures
+            self.failures = tuple(rest)
+            raise error
+        super().commit(cycle, at)
+
+
+def test_a_failure_says_what_is_safe(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    failing = Failing(sink.directory)
+    new_load(topic, sink=failing).run_once()
+    fill(topic, 10, first=10)
+    failing.failures = (SinkError("the disk is full"),) * 2
+    with pytest.raises(LoadFailedError) as raised:
+        new_load(topic, sink=failing).run_once()
+    text = str(raised.value)
+    assert f"{topic}-0 [10, 20)" in text and failing.name in text and "the disk is full" in text
+    assert "0 rows" in text and "running it again is safe" in text
+    assert raised.value.ranges == ((topic, 0, 10, 20),) and raised.value.sink == failing.name
+    assert new_load(topic).run_once().loaded == 10
+
+
+def test_what_passes_is_tried_again(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    failing = Failing(sink.directory)
+    failing.failures = (SinkError("busy"),)
+    assert new_load(topic, sink=failing).run_once().loaded == 10
+
+
+def test_conflicts_are_planned_anew_but_not_for_ever(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 10)
+    failing = Failing(sink.directory)
+    failing.failures = (ProgressConflictError("moved"),) * 3
+    assert new_load(topic, sink=failing).run_once().loaded == 10
+    fill(topic, 1, first=10)
+    failing.failures = (ProgressConflictError("moved"),) * 10
+    with pytest.raises(LoadFailedError, match="another load with this group"):
+        new_load(topic, sink=failing).run_once()
+
+
+def test_a_topic_that_is_not_there(new_load: NewLoad) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        new_load("no-such-topic").run_once()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"starting": "soon"}, "starting is 'soon'"),
+        ({"on_recreated": "shrug"}, "on_recreated"),
+        ({"max_records": 0}, "max_records"),
+        ({"properties": {"group.id": "x"}}, "use group_id"),
+        ({"properties": {"sesion.timeout.ms": 1}}, "session.timeout.ms"),
+        ({"value_format": "xml"}, "xml"),
+    ],
+)
+def test_settings_are_checked_at_once(new_load: NewLoad, settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        new_load("t", **settings)
+
+
+def test_one_text_is_no_list_of_topics(spark: SparkSession, sink: SqliteSink) -> None:
+    with pytest.raises(ConfigError, match="topics"):
+        Load(spark, topics="orders", group_id="g", sink=sink)
+
+
+def test_marks_name_their_sink() -> None:
+    assert read_mark(str(Mark("c", "delta:x"))) == Mark("c", "delta:x")

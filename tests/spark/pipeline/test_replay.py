@@ -1,0 +1,123 @@
+"""Rejected rows fed back: those that are good now move to the table, once, whatever happens between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from millstream.errors import MisuseError
+from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.replay import ReplayReport, replay
+from millstream.spark.sinks.base import Advance, Cycle, Standing
+from millstream.spark.sinks.delta import DeltaSink
+from tests.spark.pipeline.conftest import Bench
+
+VALUES: list[bytes | None] = [
+    b'{"id":1,"price":1.5}',
+    b'{"id":2,"price":"2.5"}',
+    b'{"id":3,"price":-1}',
+    b"nonsense",
+    b'{"id":5,"price":5}',
+]
+BEFORE = Shaping(schema="id LONG, price DOUBLE", checks=["price > 0"])
+
+
+class Table:
+    """A Delta table into which the first load went."""
+
+    def __init__(self, bench: Bench, directory: Path) -> None:
+        self.bench = bench
+        self.directory = directory
+        self.sink = DeltaSink(str(directory))
+
+    def load(self, shaping: Shaping) -> None:
+        pipeline = Pipeline.of(shaping)
+        self.sink.prepare("group", pipeline.tables(self.bench.spark))
+        ranges = [part for part in self.bench.ranges() if part.offsets]
+        pieces = [Piece(part, 0) for part in ranges]
+        results = pipeline.run(
+            self.bench.spark, self.bench.settings, pieces, self.sink.writer("cycle"), "tag"
+        )
+        advances = tuple(
+            Advance(part.topic, part.partition, "00", part.start, part.end, Standing(None, None))
+            for part in ranges
+        )
+        written = tuple(result.written for result in results)
+        self.sink.commit(Cycle("group", "cycle", advances, written), lambda _: None)
+
+    def replay(self, shaping: Shaping, **options: Any) -> ReplayReport:
+        pipeline = Pipeline.of(shaping)
+        spark = self.bench.spark if pipeline.needs_spark_for_tables else None
+        return replay(spark, DeltaSink(str(self.directory)), pipeline, group_id="group", **options)
+
+    def rows(self) -> list[tuple[int, Any]]:
+        found = pa.table(DeltaTable(str(self.directory)).to_pyarrow_table()).sort_by("_offset").to_pylist()
+        return [(row["_offset"], row.get("price")) for row in found]
+
+    def rejected(self) -> list[tuple[int, str]]:
+        found = self.sink.read_rejected().to_pylist()
+        return sorted((row["offset"], row["reason"]) for row in found)
+
+
+@pytest.fixture
+def table(bench: Bench, tmp_path: Path) -> Table:
+    bench.send(VALUES)
+    made = Table(bench, tmp_path / "orders")
+    made.load(BEFORE)
+    assert made.rows() == [(0, 1.5), (4, 5.0)]
+    assert [offset for offset, _ in made.rejected()] == [1, 2, 3]
+    return made
+
+
+@pytest.mark.parametrize("check", ["price > -10", "price + 0 > -10"], ids=["here", "by Spark"])
+def test_what_is_good_now_moves(table: Table, check: str) -> None:
+    stays = table.rejected()[::2]
+    report = table.replay(Shaping(schema="id LONG, price DOUBLE", checks=[check]))
+    assert (report.examined, report.readmitted, report.still_rejected) == (3, 1, 2)
+    assert sorted(report.reasons) == [
+        "not JSON: expecting value at position 0",
+        'price: expected DOUBLE, got string "2.5"',
+    ]
+    assert table.rows() == [(0, 1.5), (2, -1.0), (4, 5.0)]
+    assert table.rejected() == stays, "the others stay as they were"
+    assert table.replay(Shaping(schema="id LONG, price DOUBLE", checks=[check])).readmitted == 0
+    assert report.as_dict()["still_rejected"] == 2
+
+
+def test_a_crash_between_the_tables(table: Table) -> None:
+    after = Shaping(schema="id LONG, price DOUBLE")
+
+    def crash(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.replay(after, at=crash)
+    assert table.rows() == [(0, 1.5), (2, -1.0), (4, 5.0)], "it is in both tables for now"
+    assert table.replay(after).readmitted == 1
+    assert table.rows() == [(0, 1.5), (2, -1.0), (4, 5.0)]
+    assert [offset for offset, _ in table.rejected()] == [1, 3]
+
+
+def test_only_the_newest(table: Table) -> None:
+    assert table.replay(Shaping(schema="id LONG"), limit=1).as_dict() == {
+        "examined": 1,
+        "readmitted": 0,
+        "still_rejected": 1,
+        "reasons": {"not JSON: expecting value at position 0": 1},
+    }
+
+
+def test_with_a_query(table: Table) -> None:
+    sql = "SELECT id, price * 2 AS price, _topic, _partition, _offset, _timestamp FROM batch WHERE id < 10"
+    report = table.replay(Shaping(schema="id LONG, price DOUBLE", checks=["price < 0"], sql=sql))
+    assert report.readmitted == 1
+    assert table.rows() == [(0, 1.5), (2, -2.0), (4, 5.0)]
+
+
+def test_not_into_an_aggregate(table: Table) -> None:
+    with pytest.raises(MisuseError, match="millstream group reset"):
+        table.replay(Shaping(schema="id LONG", sql="SELECT count(*) AS n FROM batch"))

@@ -1,0 +1,147 @@
+"""Real Spark processes from the pip package: a master and its workers, or a Connect server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from millstream.spark.java import ensure_java
+
+HOME = Path(pyspark.__file__).parent
+SECONDS = 100.0
+
+Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Standalone:
+    """A cluster: the master's address, and the processes of the workers, in whose groups executors run."""
+
+    address: str
+    master: Process
+    workers: list[Process] = field(default_factory=list)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def python_without_millstream(place: Path) -> str:
+    """An interpreter with all that is installed here but millstream itself, as on a worker's machine."""
+    path = place / "python"
+    packages = os.pathsep.join(site.getsitepackages())
+    # Without site no .pth file is read, and that is how millstream is installed for development.
+    path.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n',
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+@contextmanager
+def running(place: Path, name: str, *arguments: str, **environment: str) -> Iterator[Process]:
+    """A Spark process in a group of its own, which is ended with all that it has started."""
+    ensure_java()
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
+    }
+    variables = {
+        **inherited,
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        **environment,
+    }
+    with (place / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(HOME / "bin" / "spark-class"), *arguments],
+            env=variables,
+            cwd=place,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def wait_for_line(place: Path, name: str, text: str, process: Process) -> None:
+    log = place / f"{name}.log"
+    deadline = time.monotonic() + SECONDS
+    while text not in (found := log.read_text(errors="replace")):
+        assert process.poll() is None and time.monotonic() < deadline, found[-3000:]
+        time.sleep(0.1)
+
+
+@contextmanager
+def standalone(
+    place: Path, workers: int = 2, memory: str = "700m", **environment: str
+) -> Iterator[Standalone]:
+    """A master, and workers of one core each."""
+    port = free_port()
+    common = ("--host", "127.0.0.1", "--webui-port", "0")
+    environment.setdefault("SPARK_DAEMON_MEMORY", "256m")
+    with ExitStack() as stack:
+
+        def start(name: str, kind: str, *arguments: str) -> Process:
+            main = f"org.apache.spark.deploy.{kind}"
+            return stack.enter_context(running(place, name, main, *common, *arguments, **environment))
+
+        master = start("master", "master.Master", "--port", str(port))
+        cluster = Standalone(f"spark://127.0.0.1:{port}", master)
+        wait_for_line(place, "master", "I have been elected leader", master)
+        for number in range(workers):
+            name = f"worker-{number}"
+            own = ("--cores", "1", "--memory", memory, "--work-dir", str(place / name))
+            cluster.workers.append(start(name, "worker.Worker", *own, cluster.address))
+        for number, worker in enumerate(cluster.workers):
+            wait_for_line(place, f"worker-{number}", "Successfully registered with master", worker)
+        yield cluster
+
+
+@contextmanager
+def connect_server(place: Path, conf: dict[str, str] | None = None, **environment: str) -> Iterator[str]:
+    """A Connect server on two cores of this machine; gives its address."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        **(conf or {}),
+    }
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    arguments = ("--master", "local[2]", *options, "--class", main, "spark-internal")
+    with running(
+        place, "connect", "org.apache.spark.deploy.SparkSubmit", *arguments, **environment
+    ) as server:
+        wait_for_line(place, "connect", "Spark Connect server started", server)
+        yield f"sc://127.0.0.1:{port}"

@@ -1,0 +1,185 @@
+"""Threads, futures and callbacks; flush, close, and the ends that nobody planned."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.embedded import EmbeddedBroker
+from millstream.errors import (
+    ClosedError,
+    MillstreamTimeoutError,
+    MisuseError,
+)
+from millstream.model import RecordMetadata
+from millstream.producer import Producer
+from tests.system.producing import SECONDS, eventually, make_topic
+from tests.system.reading import read_topic
+
+
+@pytest.fixture(scope="module")
+def admin(bootstrap_servers: str) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        yield admin
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    return make_topic(admin, 3)
+
+
+@pytest.fixture
+def producer(bootstrap_servers: str) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        yield producer
+
+
+# -- threads, futures, the end
+
+
+def test_many_threads_share_a_producer(bootstrap_servers: str, topic: str) -> None:
+    with Producer(bootstrap_servers=bootstrap_servers, batch_size=1000) as producer:
+
+        def work(number: int) -> None:
+            for n in range(500):
+                producer.send(topic, b"%d %d" % (number, n), b"%d" % number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+    seen: dict[int, list[int]] = {}
+    for records in read_topic(bootstrap_servers, topic):
+        for record in records:
+            number, n = map(int, (record.value or b"").split())
+            seen.setdefault(number, []).append(n)
+    assert seen == {number: list(range(500)) for number in range(8)}
+
+
+def test_futures_work_with_the_library_and_asyncio(producer: Producer, topic: str) -> None:
+    futures = [producer.send(topic, b"v") for _ in range(100)]
+    assert concurrent.futures.wait(futures, SECONDS).done == set(futures)
+
+    async def send() -> RecordMetadata:
+        return await asyncio.wrap_future(producer.send(topic, b"v", partition=0))
+
+    assert asyncio.run(send()).partition == 0
+
+
+def test_callbacks_may_send_but_not_wait(producer: Producer, topic: str) -> None:
+    outcomes: list[Any] = []
+    finished = threading.Event()
+
+    def callback(future: object) -> None:
+        outcomes.append(producer.send(topic, b"from a callback"))
+        for wait in (producer.flush, lambda: producer.send("unknown-topic-in-callback", b"v")):
+            try:
+                wait()
+            except MisuseError as error:
+                outcomes.append(error)
+        finished.set()
+
+    producer.send(topic, b"v").add_done_callback(callback)
+    assert finished.wait(SECONDS)
+    assert outcomes[0].result(SECONDS).topic == topic
+    assert len(outcomes) == 3
+
+
+def test_flush_waits_for_all_and_close_delivers(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = producer.send(topic, b"v")
+    producer.flush(SECONDS)
+    assert future.done()
+    last = producer.send(topic, b"v")
+    producer.close()
+    assert last.result(0).offset >= 0
+    producer.close()
+    for use in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for(topic)):
+        with pytest.raises(ClosedError):
+            use()
+
+
+def test_close_in_time_fails_what_is_left(tmp_path: Path) -> None:
+    with EmbeddedBroker(data=tmp_path) as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+        producer.send("t", b"v").result(SECONDS)
+        broker.kill()
+        future = producer.send("t", b"v")
+        with pytest.raises(MillstreamTimeoutError, match="1 records were not delivered"):
+            producer.flush(0.1)
+        producer.close(0.2)
+        with pytest.raises(ClosedError, match="closed before the record was delivered"):
+            future.result(0)
+
+
+def test_closing_in_a_callback(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap_servers)
+    producer.send(topic, b"v").add_done_callback(lambda future: producer.close())
+    eventually(lambda: not producer._io._thread.is_alive(), "the thread has ended")
+
+
+def test_a_forgotten_producer_delivers_and_ends(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap_servers, linger_ms=200)
+    thread = producer._io._thread
+    future = producer.send(topic, b"v")
+    del producer
+    gc.collect()
+    assert future.result(SECONDS).offset >= 0
+    eventually(lambda: not thread.is_alive(), "the thread has ended")
+
+
+def test_the_end_of_the_interpreter_delivers_but_does_not_hang(bootstrap_servers: str, topic: str) -> None:
+    program = f"""
+from millstream.producer import Producer
+producer = Producer(bootstrap_servers="{bootstrap_servers}", linger_ms=60000, delivery_timeout_ms=120000)
+producer.send("{topic}", b"never closed", partition=0)
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    (record,) = read_topic(bootstrap_servers, topic)[0]
+    assert record.value == b"never closed"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_is_told_to_make_its_own(producer: Producer, topic: str) -> None:
+    producer.send(topic, b"v", partition=0).result(SECONDS)
+    pending = producer.send(topic, b"v", partition=0)
+    child = os.fork()
+    if child == 0:
+        code = 0
+        for use in (lambda: producer.send(topic, b"v"), producer.flush):
+            try:
+                use()
+                code = 1
+            except MisuseError:
+                continue
+        try:
+            pending.result(1)
+        except MisuseError:
+            producer.close()
+            os._exit(code)
+        os._exit(3 if not pending.done() else code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert producer.send(topic, b"v", partition=0).result(SECONDS).offset == 2
+
+
+def test_metrics(producer: Producer, topic: str) -> None:
+    producer.send(topic, b"v").result(SECONDS)
+    metrics = producer.metrics()
+    assert metrics["records_delivered"] == 1
+    assert metrics["batches_sent"] == 1
+    assert metrics["bytes_sent"] > metrics["batch_bytes"] > 0
+    assert metrics["request_latency_ms.Produce.count"] == 1

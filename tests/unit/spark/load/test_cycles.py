@@ -1,0 +1,101 @@
+"""How much a cycle loads, and how it is cut into pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model import TopicPartition
+from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, merged, pieces_of, ranges_of
+from millstream.spark.ranges import OffsetRange
+
+
+def backlog(partition: int, start: int, end: int, least_end: int = 0) -> Backlog:
+    return Backlog(TopicPartition("t", partition), start, end, least_end)
+
+
+def part(partition: int, start: int, end: int) -> OffsetRange:
+    return OffsetRange("t", partition, start, end)
+
+
+backlogs = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5_000_000)), max_size=20).map(
+    lambda pairs: [backlog(place, start, start + size) for place, (start, size) in enumerate(pairs)]
+)
+
+
+@given(backlogs, st.integers(1, 10_000_000))
+def test_every_partition_that_waits_gets_a_share(waiting: list[Backlog], most: int) -> None:
+    found = {one.partition: one for one in ranges_of(waiting, most)}
+    assert set(found) == {one.partition.partition for one in waiting if one.offsets}
+    for one in waiting:
+        if one.offsets:
+            mine = found[one.partition.partition]
+            assert one.start == mine.start < mine.end <= one.end
+    total = sum(one.offsets for one in found.values())
+    assert total <= max(most, len(found))
+    if sum(one.offsets for one in waiting) <= most:
+        assert total == sum(one.offsets for one in waiting)
+
+
+def test_what_one_does_not_need_goes_to_the_others() -> None:
+    found = ranges_of([backlog(0, 0, 1000), backlog(1, 50, 60), backlog(2, 0, 1000)], 110)
+    assert found == [part(0, 0, 50), part(1, 50, 60), part(2, 0, 50)]
+
+
+def test_a_cycle_goes_as_far_as_a_broken_commit_had_gone() -> None:
+    assert ranges_of([backlog(0, 0, 1000, least_end=300)], 100) == [part(0, 0, 300)]
+
+
+@given(backlogs, st.integers(1, 64))
+def test_pieces_are_the_ranges_cut(waiting: list[Backlog], cores: int) -> None:
+    ranges = ranges_of(waiting, 10_000_000)
+    pieces = pieces_of(ranges, cores)
+    assert merged(pieces) == merged(ranges)
+    assert sum(one.offsets for one in pieces) == sum(one.offsets for one in ranges)
+    assert all(one.offsets <= 2_000_000 for one in pieces)
+    assert pieces == sorted(pieces, key=lambda piece: -piece.offsets)
+
+
+def test_skew_is_split_and_small_ranges_are_not() -> None:
+    pieces = pieces_of([part(0, 0, 1_000_000), part(1, 0, 10)], 4)
+    assert [one.offsets for one in pieces] == [250_000] * 4 + [10]
+    assert len(pieces_of([part(0, 0, 50_000)], 64)) == 1
+
+
+def test_one_large_partition_keeps_all_cores_busy() -> None:
+    assert len(pieces_of([part(0, 0, 10_000_000)], 2)) == 6
+    assert len(pieces_of([part(0, 0, 5_000_000)], 2)) == 4
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pace", "expected"),
+    [
+        (Bounds(), Pace(), 10_000_000),
+        (Bounds(max_records=7), Pace(), 7),
+        (Bounds(max_bytes=1 << 20), Pace(), 1024),
+        (Bounds(max_bytes=1 << 20), Pace(bytes_per_record=16), 65_536),
+        (Bounds(max_bytes=1), Pace(bytes_per_record=16), 1),
+        (Bounds(max_seconds=2), Pace(), 200_000),
+        (Bounds(max_seconds=2), Pace(records_per_second=1000), 2000),
+        (Bounds(max_records=50, max_seconds=2), Pace(records_per_second=1000), 50),
+    ],
+)
+def test_the_tightest_bound_counts(bounds: Bounds, pace: Pace, expected: int) -> None:
+    assert budget(bounds, pace, cores=2) == expected
+
+
+def test_the_pace_is_learned() -> None:
+    pace = Pace().after(100_000, 400_000, 2.0)
+    assert pace == Pace(4.0, 50_000)
+    assert pace.after(0, 0, 5.0) == pace
+    assert pace.after(10, 40, 1.0).records_per_second == 50_000, "ten records say nothing about the speed"
+
+
+def test_ranges_are_merged() -> None:
+    assert merged([part(0, 5, 9), part(1, 0, 1), part(0, 0, 5), part(0, 11, 12)]) == [
+        part(0, 0, 9),
+        part(0, 11, 12),
+        part(1, 0, 1),
+    ]
+    assert merged([part(0, 0, 10), part(0, 4, 6)]) == [part(0, 0, 10)]

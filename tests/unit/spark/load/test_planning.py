@@ -1,0 +1,107 @@
+"""Plans: decisions for all partitions at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.errors import DataLostError, LoadFailedError
+from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
+from millstream.spark.load.cycles import Backlog
+from millstream.spark.load.decisions import Rules
+from millstream.spark.load.marks import Mark
+from millstream.spark.load.planning import Aligned, Plan, Planner
+from millstream.spark.load.topics import Topics
+from millstream.spark.sinks.base import Progress, Standing
+from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
+
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class World:
+    def __init__(self, logs: list[tuple[int, int]], topic_id: str = ID, **rules: str | bool) -> None:
+        self.brokers = FakeBrokers({"orders": (topic_id, logs)})
+        self.sink = FakeSink()
+        self.rules = Rules("g", self.sink.name, **rules)  # type: ignore[arg-type]
+        self.aligned: Aligned | None = None
+
+    def plan(self, *owned: TopicPartition) -> Plan:
+        clock = Clock()
+        topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
+        return Planner(self.rules, topics, as_sink(self.sink), self.aligned).plan(owned)
+
+    def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
+        self.brokers.group[partition] = OffsetAndMetadata(offset, metadata or str(Mark("c", self.sink.name)))
+
+
+def test_only_what_is_owned_is_planned() -> None:
+    world = World([(0, 10), (0, 20)])
+    world.sink.stand("orders", 0, 4)
+    world.sink.stand("orders", 1, 5)
+    world.commit(ONE, 5)
+    plan = world.plan(ONE)
+    assert list(plan.starts) == [ONE]
+    assert plan.backlogs({ZERO: 10, ONE: 20}) == [Backlog(ONE, 5, 20, 5)]
+    assert plan.position(ZERO) == 4
+    assert (plan.lag, plan.repairs, plan.anchors) == (15, {}, [])
+
+
+def test_the_group_is_repaired() -> None:
+    world = World([(0, 10)])
+    world.sink.stand("orders", 0, 4)
+    assert world.plan(ZERO).repairs == {ZERO: 4}
+
+
+def test_a_first_time_is_anchored() -> None:
+    plan = World([(3, 10)]).plan(ZERO)
+    assert plan.anchors == [ZERO] and plan.repairs == {}
+    assert plan.position(ZERO) is None
+
+
+def test_lesson_13_latest_is_one_moment_for_the_whole_topic() -> None:
+    """Or a second driver, which comes later, would take its partitions for new ones."""
+    world = World([(0, 10), (0, 20)], starting="latest")
+    plan = world.plan(ZERO)
+    assert {one: start.offset for one, start in plan.starts.items()} == {ZERO: 10, ONE: 20}
+
+
+def test_lesson_13_a_partition_that_comes_later_is_read_from_its_beginning() -> None:
+    world = World([(0, 10), (0, 20)], starting="latest")
+    world.sink.stand("orders", 0, 10)
+    assert world.plan(ZERO, ONE).starts[ONE].offset == 0
+
+
+def test_lesson_22_a_cycle_goes_at_least_as_far_as_the_rejected_rows_are() -> None:
+    world = World([(0, 100)])
+    world.sink.progress[ZERO] = Standing(Progress(20, 60, ID_HEX), Progress(60, 60, ID_HEX))
+    (backlog,) = world.plan(ZERO).backlogs({ZERO: 100})
+    assert backlog == Backlog(ZERO, 20, 100, least_end=60)
+    advance = world.plan(ZERO).advance(ZERO, 20, 60)
+    assert advance.rejected_start == 60
+
+
+def test_a_rewind_of_aggregates_begins_where_a_range_began() -> None:
+    world = World([(0, 100)])
+    world.sink.stand("orders", 0, 80)
+    world.commit(ZERO, 45, RESET_METADATA)
+    world.aligned = lambda partition, offset: 40
+    assert world.plan(ZERO).starts[ZERO].offset == 40
+    world.aligned = lambda partition, offset: offset
+    assert world.plan(ZERO).starts[ZERO].offset == 45
+
+
+def test_all_losses_are_told_in_one_error() -> None:
+    world = World([(50, 100), (60, 100)])
+    world.sink.stand("orders", 0, 10)
+    world.sink.stand("orders", 1, 20)
+    with pytest.raises(DataLostError, match=r"orders-0 \[10, 50\).*orders-1 \[20, 60\)") as raised:
+        world.plan(ZERO, ONE).raise_refusals("fake:sink", 0)
+    assert raised.value.ranges == (("orders", 0, 10, 50), ("orders", 1, 20, 60))
+
+
+def test_other_refusals_name_the_sink() -> None:
+    world = World([(0, 100)], topic_id=OTHER_ID)
+    world.sink.stand("orders", 0, 10)
+    with pytest.raises(LoadFailedError, match="made anew") as raised:
+        world.plan(ZERO).raise_refusals("fake:sink", 7)
+    assert (raised.value.sink, raised.value.committed) == ("fake:sink", 7)
+    assert world.plan(ZERO).position(ZERO) is None

@@ -1,0 +1,82 @@
+"""Topics are looked at with patience: what vanishes for a moment has not vanished."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.errors import UnknownTopicOrPartitionError
+from millstream.model import TopicPartition
+from millstream.spark.load.topics import Seen, Topics
+from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers
+
+
+def view(brokers: FakeBrokers, clock: Clock) -> Topics:
+    return Topics(brokers, ["orders"], clock=clock, sleep=clock.sleep)
+
+
+def test_partitions_with_their_logs_and_the_topics_id() -> None:
+    found = view(FakeBrokers({"orders": (ID, [(0, 10), (5, 5)])}), Clock()).look()
+    assert found == {
+        TopicPartition("orders", 0): Seen(ID_HEX, 0, 10),
+        TopicPartition("orders", 1): Seen(ID_HEX, 5, 5),
+    }
+
+
+def test_a_topic_that_is_not_there_is_said_at_once() -> None:
+    clock = Clock()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        view(FakeBrokers({}), clock).look()
+    assert clock.now == 0
+
+
+@pytest.mark.parametrize("glitch", [{"orders": (ID, [])}, {"orders": (ID, [(0, 10)])}, {}])
+def test_lesson_14_an_answer_without_partitions_forgets_nothing(
+    glitch: dict[str, tuple[str, list[tuple[int, int]]]],
+) -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10), (0, 20)])})
+    topics = view(brokers, Clock())
+    before = topics.look()
+    brokers.glitches = [glitch, glitch]
+    assert topics.look() == before
+
+
+def test_lesson_14_a_first_answer_without_partitions_is_asked_again() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10)])})
+    brokers.glitches = [{"orders": (ID, [])}]
+    assert len(view(brokers, Clock()).look()) == 1
+
+
+def test_lesson_15_an_end_that_goes_back_for_a_moment_is_asked_again() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(3, 10)])})
+    topics = view(brokers, Clock())
+    before = topics.look()
+    brokers.glitches = [{"orders": (ID, [(3, 3)])}]
+    assert topics.look() == before
+
+
+def test_an_end_that_stays_back_is_believed_in_the_end() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10)])})
+    clock = Clock()
+    topics = view(brokers, clock)
+    topics.look()
+    brokers.topics = {"orders": (ID, [(0, 4)])}
+    assert topics.look()[TopicPartition("orders", 0)].log_end == 4
+    assert clock.now >= 5
+
+
+def test_a_topic_made_anew_may_be_smaller() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10), (0, 10)])})
+    clock = Clock()
+    topics = view(brokers, clock)
+    topics.look()
+    brokers.topics = {"orders": (OTHER_ID, [(0, 1)])}
+    assert len(topics.look()) == 1
+    assert clock.now == 0
+
+
+def test_partitions_that_are_added_are_seen() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10)])})
+    topics = view(brokers, Clock())
+    topics.look()
+    brokers.topics = {"orders": (ID, [(0, 10), (0, 0)])}
+    assert len(topics.look()) == 2
