@@ -74,7 +74,7 @@ def svg(found: Sequence[Bar]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{_summary(found)}">',
             f"<style>{_STYLE}</style>",
-            _text(0, 20, "Reading 100 B records from one partition into Python", "title"),
+            _text(0, 20, "Reading 100 B records from one partition", "title"),
             _text(0, 42, "millions of records a second; more is better", "quiet"),
             _text(_WIDTH - 92, 62, "CPU for 1 M", "quiet", "end"),
             _text(_WIDTH, 62, "peak memory", "quiet", "end"),

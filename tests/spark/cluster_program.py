@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import millstream.spark as ms
 
@@ -25,23 +25,25 @@ def main(master: str, servers: str, topic: str, checkpoint: str, group: str) -> 
             .config("spark.driver.memory", "512m")
             .config("spark.executor.memory", "512m")
             .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
             .getOrCreate()
         )
     ms.ship(spark)
     ms.register(spark)
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     frame = spark.read.format("millstream").options(**options).load()
-    batch = frame.selectExpr("count(*)", "count(distinct partition, offset)", "sum(length(value))").first()
-    assert batch is not None
+    rows = frame.select("partition", "offset", "value").collect()
     stream = spark.readStream.format("millstream").options(**options, **{"kafka.group.id": group}).load()
     writer = stream.writeStream.format("memory").queryName("found").option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(90)
-    streamed = spark.sql("SELECT count(*), count(DISTINCT partition, offset) FROM found").first()
-    assert streamed is not None
-    print("FOUND", json.dumps({"batch": list(batch), "stream": list(streamed)}))
+    query.awaitTermination()
+    streamed = spark.sql("SELECT partition, offset, value FROM found").collect()
+    found = {"batch": sorted(map(_plain, rows)), "stream": sorted(map(_plain, streamed))}
+    sys.stdout.write(f"FOUND {json.dumps(found)}\n")
     spark.stop()
+
+
+def _plain(row: Row) -> tuple[int, int, str]:
+    return row["partition"], row["offset"], bytes(row["value"]).decode()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def run(master: str, servers: str, topic: str, group: str, place: Path, **enviro
         command,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=270,
         env={**clean, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         check=False,
     )
@@ -47,11 +47,12 @@ def topic(new_topic: NewTopic, fill: Fill) -> str:
     return name
 
 
-EXPECTED = {"batch": [600, 600, 2 * (10 * 2 + 90 * 3 + 200 * 4)], "stream": [600, 600]}
+ROWS = [[partition, offset, f"v{offset}"] for partition in range(2) for offset in range(300)]
+EXPECTED = {"batch": ROWS, "stream": ROWS}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_on_a_cluster_of_workers(
     bootstrap_servers: str, topic: str, group: str, admin: Admin, tmp_path: Path
 ) -> None:
@@ -71,7 +72,7 @@ def test_on_a_cluster_of_workers(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_through_connect(
     bootstrap_servers: str, topic: str, group: str, admin: Admin, tmp_path: Path
 ) -> None:

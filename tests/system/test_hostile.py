@@ -145,12 +145,16 @@ BATCHES = {
         damaged(lambda d: struct.pack_into(">i", d, 8, -1)),
         ErrorCode.CORRUPT_MESSAGE,
     ),
-    "an old format": (damaged(lambda d: d.__setitem__(16, 1)), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    "an old format": (damaged(lambda d: d.__setitem__(16, 1)), ErrorCode.INVALID_RECORD),
+    "two batches": (batch(b"one") + batch(b"two"), ErrorCode.INVALID_RECORD),
     "more records than bytes": (claiming(2**31 - 1), ErrorCode.INVALID_RECORD),
     "nothing": (b"", ErrorCode.INVALID_RECORD),
     "null": (None, ErrorCode.INVALID_RECORD),
     "more than max.message.bytes": (batch(bytes(1_100_000)), ErrorCode.MESSAGE_TOO_LARGE),
-    "a transaction's batch": (batch(b"x", transactional=True), ErrorCode.INVALID_RECORD),
+    "a transaction's batch": (
+        batch(b"x", transactional=True),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
 }
 
 

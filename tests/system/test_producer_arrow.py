@@ -30,6 +30,7 @@ from tests.system.proxy import Proxy
 from tests.system.reading import read_topic
 
 PARTITIONS = 3
+NOW = 1_700_000_000_000
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
 
 
@@ -76,7 +77,7 @@ def test_every_column(producer: Producer, bootstrap_servers: str, topic: str) ->
             "key": pyarrow.array([b"k", None, b"", b"k"], pyarrow.binary()),
             "value": pyarrow.array(["a", None, "ü", ""], pyarrow.string()),
             "partition": pyarrow.array([0, 0, 0, 0], pyarrow.int32()),
-            "timestamp": pyarrow.array([1, None, 3, 10**15], pyarrow.timestamp("ms")),
+            "timestamp": pyarrow.array([1, None, 3, NOW], pyarrow.timestamp("ms")),
             "headers": pyarrow.array(
                 [[{"key": "h", "value": b"1"}, {"key": "ü", "value": None}], None, [], []], HEADERS
             ),
@@ -90,7 +91,7 @@ def test_every_column(producer: Producer, bootstrap_servers: str, topic: str) ->
     rows = [(b"k", b"a"), (None, None), (b"", "ü".encode()), (b"k", b"")]
     assert [(record.key, record.value) for record in records] == [*rows * 3, rows[2]]
     assert [record.timestamp for record in records][:4:2] == [1, 3]
-    assert records[3].timestamp == 10**15
+    assert records[3].timestamp == NOW
     assert [list(record.headers) for record in records[:4]] == [[("h", b"1"), ("ü", None)], [], [], []]
 
 
@@ -231,6 +232,20 @@ def test_rows_of_batches_that_are_too_large_for_the_topic(bootstrap_servers: str
     (records,) = read_topic(bootstrap_servers, name)
     assert [record.value for record in records[:5000]] == [b"%d" % n for n in range(5000)]
     assert [len(record.value or b"") for record in records[5000:]] == [10, 10], "others are delivered"
+
+
+@pytest.mark.usefixtures("compiled")
+def test_calls_that_share_a_batch_have_their_own_outcomes(bootstrap_servers: str, admin: Admin) -> None:
+    name = make_topic(admin, 1, max_message_bytes=2000)
+    patient = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    with Producer(bootstrap_servers=bootstrap_servers, **patient) as producer:
+        before = producer.send_arrow(name, numbers(25))
+        failing = producer.send_arrow(name, pyarrow.record_batch({"value": [b"x" * 5000]}))
+        behind = producer.send_arrow(name, numbers(10))
+        producer.flush(SECONDS)
+        assert (before.result(0), behind.result(0)) == (25, 10)
+        with pytest.raises(MessageTooLargeError):
+            failing.result(0)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
 import os
 import subprocess
@@ -23,7 +24,7 @@ from millstream.errors import (
     MisuseError,
 )
 from millstream.model import RecordMetadata
-from millstream.producer import Producer
+from millstream.producer import Producer, RecordFuture
 from tests.system.producing import SECONDS, eventually, make_topic
 from tests.system.reading import read_topic
 
@@ -66,6 +67,70 @@ def test_many_threads_share_a_producer(bootstrap_servers: str, topic: str) -> No
             number, n = map(int, (record.value or b"").split())
             seen.setdefault(number, []).append(n)
     assert seen == {number: list(range(500)) for number in range(8)}
+
+
+def test_each_thread_learns_where_its_own_records_are(bootstrap_servers: str, topic: str) -> None:
+    """Futures are kept by some, dropped by others, and never mixed up."""
+    kept: list[tuple[bytes, RecordFuture]] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that threads meet in the middle of a send
+    try:
+        with Producer(bootstrap_servers=bootstrap_servers, batch_size=2000) as producer:
+
+            def work(number: int) -> None:
+                for n in range(1500):
+                    value = b"%d %d" % (number, n)
+                    key = b"%d" % (n % 5) if number % 2 else None
+                    future = producer.send(topic, value, key)
+                    if n % (number + 1) == 0:
+                        kept.append((value, future))
+                    del future
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(SECONDS)
+    finally:
+        sys.setswitchinterval(interval)
+    partitions = read_topic(bootstrap_servers, topic)
+    assert sum(map(len, partitions)) == 4 * 1500
+    assert len({id(future) for _, future in kept}) == len(kept) == 1500 + 750 + 500 + 375
+    for value, future in kept:
+        placed = future.result(0)
+        assert partitions[placed.partition][placed.offset].value == value
+
+
+def test_closing_while_others_send(bootstrap_servers: str, topic: str) -> None:
+    """Each record has an outcome, and those that were accepted are there."""
+    producer = Producer(bootstrap_servers=bootstrap_servers, batch_size=1000)
+    producer.send(topic, b"first").result(SECONDS)
+    futures: list[RecordFuture] = []
+
+    def work() -> None:
+        with contextlib.suppress(ClosedError):
+            while True:
+                futures.append(producer.send(topic, b"v"))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(futures) > 3000, "records are sent")
+    producer.close(SECONDS)
+    for thread in threads:
+        thread.join(SECONDS)
+    errors = [future.exception(SECONDS) for future in futures]
+    assert all(error is None or isinstance(error, ClosedError) for error in errors)
+    delivered = sum(error is None for error in errors) + 1
+    assert sum(map(len, read_topic(bootstrap_servers, topic))) >= delivered > 3000
+
+
+def test_a_send_that_a_close_overtakes_is_refused(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap_servers)
+    producer.send(topic, b"v").result(SECONDS)
+    producer.close()
+    with pytest.raises(ClosedError):  # send() has looked already whether the producer is open
+        producer._intake.send(topic, b"v", None, (), None, None)
 
 
 def test_futures_work_with_the_library_and_asyncio(producer: Producer, topic: str) -> None:
@@ -142,7 +207,7 @@ def test_a_forgotten_producer_delivers_and_ends(bootstrap_servers: str, topic: s
 
 def test_the_end_of_the_interpreter_delivers_but_does_not_hang(bootstrap_servers: str, topic: str) -> None:
     program = f"""
-from millstream.producer import Producer
+from millstream.producer import Producer, RecordFuture
 producer = Producer(bootstrap_servers="{bootstrap_servers}", linger_ms=60000, delivery_timeout_ms=120000)
 producer.send("{topic}", b"never closed", partition=0)
 """

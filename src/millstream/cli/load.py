@@ -383,7 +383,7 @@ def replay(
 ) -> None:
     """Feed rejected rows back, after a fix of the schema or the checks.
 
-    Those that are good now move to the table; the others stay, with what is wrong with them now.
+    Those that are good now move to the table; the others stay, and it says what is wrong with them now.
 
     [bold]Examples[/bold]
 

@@ -92,9 +92,13 @@ class Cursor:
         self._aborting: frozenset[int] = frozenset()
 
     def copy(self) -> Cursor:
+        """One that moves without this one. (Each poll makes one: it is written out, as that is faster.)"""
         twin = Cursor.__new__(Cursor)
-        for name in Cursor.__slots__:
-            setattr(twin, name, getattr(self, name))
+        twin.partition, twin.position = self.partition, self.position
+        twin._view, twin._settings = self._view, self._settings
+        twin._at, twin._end, twin._end_offset = self._at, self._end, self._end_offset
+        twin._columns, twin._row = self._columns, self._row
+        twin._aborted, twin._begun, twin._aborting = self._aborted, self._begun, self._aborting
         return twin
 
     @property

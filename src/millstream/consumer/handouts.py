@@ -35,7 +35,8 @@ class Deserializers:
     @classmethod
     def of(cls, key: Deserializer | None, value: Deserializer | None) -> Deserializers:
         """``bytes`` is a deserializer that has nothing to do."""
-        return cls(None if key is bytes else key, None if value is bytes else value)
+        made = cls(None if key is bytes else key, None if value is bytes else value)
+        return RAW if made == RAW else made
 
 
 RAW = Deserializers()
@@ -95,10 +96,11 @@ def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:
         if raw is None:
             break
         columns, error = deserialize(raw, deserializers)
-        if len(columns):
-            run.cursor.advance(len(columns))
+        rows = len(columns)
+        if rows:
+            run.cursor.advance(rows)
             run.columns.append(columns)
-            left.records -= len(columns)
+            left.records -= rows
             left.data_bytes -= raw.data_bytes
         if error is not None:
             raise error
@@ -106,10 +108,12 @@ def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:
 
 def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, DeserializationError | None]:
     """Deserialize keys and values, a column at a time; with an error, only the records before it are left."""
+    if deserializers is RAW:
+        return raw, None
     keys, key_error = _column(raw.keys, deserializers.key)
     values, value_error = _column(raw.values[: len(keys)], deserializers.value)
     if key_error is None and value_error is None:
-        return (raw if deserializers == RAW else raw.with_objects(keys, values)), None
+        return raw.with_objects(keys, values), None
     row = len(values)
     good = raw.rows(0, row).with_objects(keys[:row], values)
     if value_error is not None:

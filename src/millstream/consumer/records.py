@@ -49,7 +49,7 @@ class Records(Sequence[Record]):
     def __init__(self, columns: Iterable[Columns] = ()) -> None:
         self.columns = tuple(part for part in columns if len(part))
         """The columns that hold the records, none of them empty."""
-        self._ends = tuple(accumulate(len(part) for part in self.columns))
+        self._ends = tuple(accumulate(map(len, self.columns)))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

@@ -94,7 +94,7 @@ class Producer:
         if type(value) is not bytes or (key is not None and type(key) is not bytes) or self._converts:
             value = serde.serialize(self._serialize_value, value, topic)
             key = serde.serialize(self._serialize_key, key, topic, "key")
-        if partition is None and timestamp is None and not headers and value is not None:
+        if partition is None and timestamp is None and not headers:
             # What most sends are: add to the open batch. Every call is written out that can be, as each would
             # cost as much as a good part of the rest; see PartitionQueue for the door, Batch for the spare.
             try:
@@ -106,7 +106,7 @@ class Producer:
                     door = known.queue_of(key).door
                     size += len(key)
                 batch = door.pop()
-            except (LookupError, TypeError, AttributeError):  # nothing is open, or somebody has it
+            except (LookupError, TypeError, AttributeError):  # nothing is open, somebody has it, no value
                 return self._intake.send(topic, value, key, (), None, None)
             try:
                 room = batch.room - size

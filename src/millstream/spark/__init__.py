@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 from millstream.extras import require
 
 if TYPE_CHECKING:
+    from millstream.spark.java import session
+    from millstream.spark.load import Load
     from millstream.spark.shipping import ship
+    from millstream.spark.sinks.delta import DeltaSink
+    from millstream.spark.sinks.postgres import PostgresSink
+    from millstream.spark.sinks.topic import TopicSink
     from millstream.spark.source import register
 
-__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register", "ship"]
+__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register", "session", "ship"]
 
 _HOMES = {
     "DeltaSink": "millstream.spark.sinks.delta",
@@ -23,6 +28,7 @@ _HOMES = {
     "PostgresSink": "millstream.spark.sinks.postgres",
     "TopicSink": "millstream.spark.sinks.topic",
     "register": "millstream.spark.source",
+    "session": "millstream.spark.java",
     "ship": "millstream.spark.shipping",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import millstream
 from millstream.errors import MillstreamError
@@ -41,9 +41,41 @@ def package_archive(directory: Path | None = None) -> Path:
     if not files:
         raise MillstreamError(f"the files of millstream are not at {home}: install it on the workers instead")
     place = directory or Path(tempfile.mkdtemp(prefix="millstream-"))
-    archive = place / f"millstream-{millstream.__version__}.zip"
+    archive = place / archive_name()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as written:
         for path in files:
             entry = zipfile.ZipInfo(path.relative_to(home.parent).as_posix(), _EPOCH)
             written.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return archive
+
+
+def archive_name() -> str:
+    """What the archive is called wherever it is."""
+    return f"millstream-{millstream.__version__}.zip"
+
+
+def restore(archive: str, options: dict[str, str]) -> Any:
+    """Make a source of its pickle, also where Spark has brought the package but does not look for it.
+
+    The process that plans streams looks for what was shipped in a directory ``streaming_job`` beside the one
+    that it is in (Spark 4.3). This function is pickled as a whole, as it has to work before there is a
+    millstream, so it uses nothing of this module.
+    """
+    import importlib.util
+    import os
+    import sys
+
+    from pyspark import SparkFiles
+
+    if importlib.util.find_spec("millstream") is None:
+        above = os.path.dirname(SparkFiles.getRootDirectory())
+        for directory, _, files in os.walk(above):
+            if archive in files:
+                sys.path.append(os.path.join(directory, archive))
+                break
+    from millstream.spark.source import MillstreamSource
+
+    return MillstreamSource(options)
+
+
+restore.__module__ = "__main__"  # cloudpickle then takes the function itself, and not its name

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millstream.errors import ConfigError
-from millstream.spark import places, schema
+from millstream.spark import places, schema, shipping
 from millstream.spark.cluster import Cluster
 from millstream.spark.options import SourceOptions, check_names, includes_headers, read_options
 from millstream.spark.planning import split
@@ -106,6 +106,9 @@ class MillstreamSource(DataSource):
         super().__init__(options)
         self._given: Mapping[str, str] = dict(options)
         check_names(self._given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shipping.restore, (shipping.archive_name(), self._given)
 
     @classmethod
     def name(cls) -> str:

@@ -22,8 +22,8 @@ from google_crc32c import value as crc32c_value
 
 from millstream.wire.batches import BATCH_OVERHEAD, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from millstream.wire.checksum_loop import compile_checksum_loop
-from millstream.wire.jit import lasting
-from millstream.wire.lz4_loop import LZ4_SIZES
+from millstream.wire.jit import compile_loop
+from millstream.wire.lz4_loop import compile_lz4_loop
 from millstream.wire.primitives import INT64_MAX
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.wire.checksum_loop import ChecksumLoop
+    from millstream.wire.lz4_loop import Lz4Loop
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int32]
@@ -347,7 +348,7 @@ class Kernels:
     gather_fixed: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     pack: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     scan_text: Callable[[Bytes, Ints, Ints], int]
-    lz4_sizes: Callable[[Bytes, Longs, Longs, int, Longs], int]
+    lz4_sizes: Lz4Loop
     """See ``lz4_loop``."""
     count_unharmed: ChecksumLoop | None
     """See ``checksum_loop``; None where google-crc32c has to do it, batch by batch."""
@@ -381,23 +382,12 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
         (_GATHER_FIXED, (data, ints, ints, number, out), False),
         (_PACK, (data, ints, ints, number, out), False),
         (_SCAN_TEXT, (data, ints, ints), False),
-        (LZ4_SIZES, (data, longs, longs, number, longs), True),
     )
-    compiled = [_compile(text, signature, {**options, "nogil": nogil}) for text, signature, nogil in parts]
-    compiled.append(compile_checksum_loop({**options, "nogil": True}))
-    return Kernels(*compiled)
+    compiled = [
+        compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": nogil})
+        for text, signature, nogil in parts
+    ]
+    return Kernels(*compiled, *(compile_part({**options, "nogil": True}) for compile_part in _OTHERS))
 
 
-def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    import numba
-    import numpy as np
-
-    namespace: dict[str, Any] = {"np": np, "__name__": __name__}
-    # Under this file's name: numba keeps compiled code for as long as the file does not change.
-    source = expand(template)
-    exec(compile(source, lasting(__file__, source), "exec"), namespace)
-    function = namespace[template[len("def ") : template.index("(")]]
-    try:
-        return numba.njit(signature, **options)(function)
-    except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
-        return numba.njit(signature, **{**options, "cache": False})(function)
+_OTHERS: Final[tuple[Callable[[dict[str, Any]], Any], ...]] = (compile_lz4_loop, compile_checksum_loop)

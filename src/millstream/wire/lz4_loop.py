@@ -6,9 +6,19 @@ and a compiled loop that only looks at lengths finds it in a fraction of that ti
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-LZ4_SIZES: Final = """\
+from millstream.wire.jit import compile_loop
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Lz4Loop = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, NDArray[np.int64]], int]
+    """Takes the data, start and end of each frame in it, the largest size, and where to put the sizes."""
+
+_SOURCE: Final = """\
 def lz4_sizes(data, starts, ends, max_size, sizes):
     for batch in range(len(starts)):
         at, end = starts[batch], ends[batch]
@@ -64,7 +74,18 @@ def lz4_sizes(data, starts, ends, max_size, sizes):
                 break
     return 0
 """
-"""Fills in the size of each frame; -1 where it is not one frame as Kafka's clients write them, or damaged, or
-larger than ``max_size``: then it has to be decompressed the slow way, which also says what is wrong with it.
-A frame whose lengths are right may still be damaged. Nothing is read outside the given places.
-"""
+
+
+def compile_lz4_loop(options: dict[str, Any]) -> Lz4Loop:
+    """The loop that fills in the size of each frame, compiled with these options of numba's.
+
+    The size is -1 where it is not one frame as Kafka's clients write them, or damaged, or larger than allowed:
+    then it has to be decompressed the slow way, which also says what is wrong with it. A frame whose lengths
+    are right may still be damaged. Nothing is read outside the given places.
+    """
+    from numba import types
+
+    longs = types.int64[::1]
+    signature = (types.Array(types.uint8, 1, "C", readonly=True), longs, longs, types.int64, longs)
+    loop: Lz4Loop = compile_loop(_SOURCE, __file__, __name__, signature, options)
+    return loop

@@ -60,6 +60,11 @@ KNOWN: Final = [
         ),
     ),
     Known(
+        "`retention.ms` and `segment.ms` name the broker's settings that they stand for (synonyms)",
+        "Apache Kafka leaves out those that its own hours and minutes stand behind",
+        lambda step, where, ours, theirs: step.api == "DescribeConfigs" and "synonyms" in where,
+    ),
+    Known(
         "CreateTopics with `validate_only` names no topic id",
         "Apache Kafka names a random one, which no topic ever gets",
         lambda step, where, ours, theirs: bool(step.fields.get("validate_only")) and where[-1] == "topic_id",

@@ -88,8 +88,7 @@ class _Lockstep:
     def run(self, steps: Sequence[Step]) -> Difference | None:
         self._steps = steps
         for index, step in enumerate(steps):
-            if step.api in _SEES_COMMITTED:
-                self._gather_for(_GRACE_SECONDS)
+            self._gather_for(max(step.after, _GRACE_SECONDS if step.api in _SEES_COMMITTED else 0.0))
             for side in self._sides:
                 side.send(index, step)
             self._settle(index)

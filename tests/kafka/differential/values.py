@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from millstream.wire.apis import APIS, Api
@@ -24,21 +24,25 @@ Plain = Any
 
 @dataclass(frozen=True)
 class Step:
-    """One request: ``on`` names the connection, ``alias`` what to call the thing that the reply creates."""
+    """One request: ``on`` names the connection, ``alias`` what to call the thing that the reply creates.
+
+    ``after`` is how many seconds to wait first, for what time alone brings about.
+    """
 
     api: str
     version: int
     fields: Mapping[str, Plain]
     on: str = "main"
     alias: str = ""
-    group: str = field(default="")
+    group: str = ""
+    after: float = 0.0
 
     @property
     def of(self) -> Api:
         return API_BY_NAME[self.api]
 
     def __str__(self) -> str:
-        return json.dumps({key: value for key, value in asdict(self).items() if value != ""})
+        return json.dumps({key: value for key, value in asdict(self).items() if value not in ("", 0.0)})
 
     @staticmethod
     def parse(line: str) -> Step:

@@ -43,6 +43,9 @@ class OnASite:
     can_evolve = True
     """Whether the store has columns that can be added, or refused."""
 
+    keeps_types = True
+    """Whether the store has a type for each that a load writes."""
+
     @pytest.fixture
     def site(self) -> Site:
         raise NotImplementedError

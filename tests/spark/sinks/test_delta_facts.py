@@ -13,6 +13,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from millstream.spark.sinks.base import SinkError
 from millstream.spark.sinks.delta_log import LOG, LogView, named_files
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -149,3 +150,12 @@ def test_of_two_that_remove_a_file_the_second_is_refused_only_where_data_changed
     else:
         commit(second, {}, [RemoveAction("one", True, 0, 1, {}), add(path, "other")])
         assert opened(path).to_pyarrow_table().num_rows == 2
+
+
+def test_a_log_with_a_hole_is_not_read_past(path: Path) -> None:
+    for number in range(3):
+        commit(opened(path), {"a": number})
+    handle = opened(path)
+    (path / LOG / f"{2:020d}.json").unlink()
+    with pytest.raises(SinkError, match="commit 2"):
+        LogView(path).refresh(str(handle.metadata().id), 3)

@@ -55,7 +55,7 @@ def test_attempts_never_share_a_name(path: Path) -> None:
     """17: two tasks, two attempts of one task, two cycles under one id."""
     driver = Driver(DeltaSink(path)).prepared()
     writer = driver.sink.writer("cycle")
-    names = set()
+    names: set[str] = set()
     for copied in (writer, writer, pickle.loads(pickle.dumps(writer)), driver.sink.writer("cycle")):
         output = copied.open()
         output.write_rows(rows_batch("orders", 0, [1], "run"))
@@ -106,6 +106,21 @@ def test_a_disk_that_fails_is_no_success(path: Path, monkeypatch: pytest.MonkeyP
             output.finish()
     output.abort()
     assert files_of(path) == []
+
+
+def test_a_commit_that_may_not_survive_is_no_success(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """18: it is there, but the group does not hear of it."""
+    driver = Driver(DeltaSink(path), RAW_TABLES).prepared()
+    cycle = driver.plan(step(0, 0, 5))
+
+    def fails(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(SinkError, match="power cut"):
+            driver.sink.commit(cycle, nowhere)
+    assert driver.next_offset() == 5
 
 
 def test_a_directory_that_cannot_be_written(path: Path) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake import DeltaTable, Field, Schema, TableFeatures, write_deltalake
 from deltalake.schema import PrimitiveType
-from deltalake.table import TableFeatures
 
 from millstream.errors import ConfigError, MisuseError
-from millstream.spark.sinks.base import SchemaConflictError, SinkError, Standing, Tables
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.base import Position, SchemaConflictError, SinkError, Standing, Tables
+from millstream.spark.sinks.delta import COMPRESSIONS, DeltaSink
 from tests.spark.sinks.driving import (
     RAW_TABLES,
     REJECTED_SCHEMA,
@@ -118,14 +117,32 @@ def test_an_append_only_table_is_loaded_but_not_rewound(path: Path) -> None:
     assert offsets(rows(path)) == list(range(10))
 
 
+def test_a_table_that_could_have_deletion_vectors(path: Path) -> None:
+    """It has none yet, so that rows can be replaced; files are joined by others."""
+    make(path).alter.add_feature([TableFeatures.DeletionVectors], True)
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 0, 10))
+    driver.load(step(0, 5, 15))
+    assert sorted(pa.table(DeltaTable(str(path)).scan())["_offset"].to_pylist()) == list(range(15))
+
+
 def test_an_object_store_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"s3://lake/orders.*not supported"):
         DeltaSink("s3://lake/orders")
 
 
-def test_a_size_that_makes_no_sense_is_refused() -> None:
+def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="target_file_size"):
         DeltaSink("orders", target_file_size=0)
+    with pytest.raises(ConfigError, match="snappy"):
+        DeltaSink("orders", compression="snapy")
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_compressions(path: Path, compression: str) -> None:
+    driver = Driver(DeltaSink(path, compression=compression)).prepared()
+    driver.load(step(0, 0, 5))
+    assert offsets(rows(path)) == list(range(5))
 
 
 def test_what_was_not_prepared_cannot_write(path: Path) -> None:
@@ -258,7 +275,7 @@ def test_many_partitions_at_once(path: Path) -> None:
     """More than there are files open at a time."""
     driver = partitioned(path, tuple(range(150)), pa.int32())
     driver.load(step(0, 0, 300))
-    assert runs(rows(path)) == {o: o % 150 for o in range(300)}
+    assert {row["_offset"]: row["run"] for row in rows(path)} == {o: o % 150 for o in range(300)}
 
 
 def test_a_table_keeps_its_partitioning(path: Path) -> None:
@@ -273,9 +290,11 @@ def test_a_table_keeps_its_partitioning(path: Path) -> None:
 def test_names_quoted_in_another_way(path: Path) -> None:
     """Another engine quoted more than delta-rs would: such a file can be read, and not be removed."""
     driver = Driver(DeltaSink(path)).prepared()
-    driver.load(step(0, 0, 10))
-    log = path / "_delta_log" / f"{1:020d}.json"
-    log.write_text(log.read_text().replace('"path":"millstream-', '"path":"millstream%2D'))
+    driver.load(step(0, 0, 5))
+    driver.load(step(0, 5, 10))
+    for version in (1, 2):
+        log = path / "_delta_log" / f"{version:020d}.json"
+        log.write_text(log.read_text().replace('"path":"millstream-', '"path":"millstream%2D'))
     later = Driver(DeltaSink(path)).prepared()
     assert offsets(rows(path)) == list(range(10))
     with pytest.raises(SinkError, match="OPTIMIZE"):
@@ -372,22 +391,35 @@ def test_compaction_across_added_columns(path: Path) -> None:
 
 
 def test_vacuum_deletes_litter_alone(path: Path) -> None:
-    driver = Driver(DeltaSink(path)).prepared()
+    sink = DeltaSink(path)
+    driver = Driver(sink).prepared()
     driver.load(step(0, 0, 10))
     driver.load(step(0, 3, 6), run="again")  # the file of 0 to 10 is removed, but the log still names it
     driver.plan(step(0, 6, 20, bad={7}))  # litter
     theirs = path / "notes.parquet"
     theirs.write_bytes(b"")
-    assert driver.sink.vacuum() == 0  # all of it is young
+    assert sink.vacuum() == 0  # all of it is young
     for file in [*path.glob("*.parquet"), *path.with_name("orders_rejected").glob("*.parquet")]:
         os.utime(file, (time.time() - 90_000,) * 2)
-    assert driver.sink.vacuum(timedelta(days=2)) == 0
-    assert driver.sink.vacuum() == 2
+    assert sink.vacuum(timedelta(days=2)) == 0
+    assert sink.vacuum() == 2
     assert theirs.exists()
     assert offsets(rows(path)) == list(range(10))
     DeltaTable(str(path)).create_checkpoint()
-    assert driver.sink.vacuum(timedelta(0)) == 0
+    assert sink.vacuum(timedelta(0)) == 0
     assert offsets(DeltaTable(str(path), version=1).to_pyarrow_table().to_pylist()) == list(range(10))
+
+
+def test_readmitting_twice_commits_once(path: Path) -> None:
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 0, 10, bad={2}))
+    written = driver.write("again", step(0, 2, 3), "repaired")
+    versions = set()
+    for _ in range(2):
+        driver.sink.readmit([Position("orders", 0, 2)], [written], nowhere)
+        versions.add(DeltaTable(str(path)).version())
+    assert len(versions) == 1
+    assert offsets(rows(path)) == list(range(10))
 
 
 def test_history_tells_what_was_loaded(path: Path) -> None:
@@ -434,6 +466,29 @@ def test_progress_over_many_commits_and_checkpoints(path: Path) -> None:
     later = Driver(DeltaSink(path), RAW_TABLES).prepared()
     assert (later.next_offset(0), later.next_offset(1)) == (109, 7)
     assert later.standing(0) == driver.standing(0) != Standing(None, None)
+
+
+def test_a_log_that_is_cleaned_up_at_once(path: Path) -> None:
+    """A checkpoint with each commit, and nothing kept before it."""
+    cleaned = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "1"}
+    make(path, RAW_TABLES.rows, configuration=cleaned | {"delta.enableExpiredLogCleanup": "true"})
+    driver = Driver(DeltaSink(path), RAW_TABLES).prepared()
+    other = Driver(DeltaSink(path), RAW_TABLES).prepared()
+    for start in range(0, 12, 4):
+        driver.load(step(0, start, start + 2), step(1, start, start + 2))
+        other.load(step(0, start + 2, start + 4))
+    assert len(list((path / "_delta_log").glob("*.json"))) < 7
+    assert (driver.next_offset(0), other.next_offset(1)) == (12, 10)
+    assert offsets(rows(path)) == list(range(12))
+
+
+def test_a_file_that_somebody_deleted_stops_a_rewind(path: Path) -> None:
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 0, 10))
+    cycle = driver.plan(step(0, 5, 10))
+    min(path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    with pytest.raises(SinkError, match="could not be replaced"):
+        driver.sink.commit(cycle, nowhere)
 
 
 def test_two_that_make_the_table_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

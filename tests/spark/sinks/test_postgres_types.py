@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
-from millstream.spark.sinks.postgres_json import headers_of
+from millstream.spark.sinks.json_values import headers_of
 from millstream.spark.sinks.postgres_types import holds
 from tests.spark.sinks.driving import (
     HEADERS,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -143,3 +145,26 @@ def test_a_batch_without_records(loops: Kernels) -> None:
         memoryview(empty), read_header(empty), TopicPartition("t", 0), max_decompressed_bytes=10
     )
     assert len(columns) == 0
+
+
+def test_pandas_is_not_imported_by_a_first_poll() -> None:
+    """It takes longer than all the rest; pyarrow would do it for any list or array, if it is installed."""
+    program = """
+import sys
+import numpy as np
+import pyarrow as pa
+from millstream.consumer.arrow import to_record_batch
+from millstream.consumer.columns import Columns
+from millstream.consumer.fields import Numbers
+numbers = Numbers(np.arange(2)), Numbers(np.arange(2))
+plain = [0, 1], [5, 6]
+for offsets, times in (plain, numbers):
+    part = Columns("t", 0, 0, None, offsets, times, [None, b"k"], ["v", None], [(), ()])
+    batch = to_record_batch([part], pa.binary(), pa.string(), headers=False)
+    assert batch.num_rows == 2 and batch.column("key").null_count == 1
+    assert [each.as_py() for each in batch.column("value")] == ["v", None]
+    assert [each.as_py() for each in batch.column("offset")] == [0, 1]
+print("pandas" in sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

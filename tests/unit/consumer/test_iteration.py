@@ -14,8 +14,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def part(partition: TopicPartition, offsets: range, epoch: int | None = None) -> Columns:
     count = len(offsets)
-    same = ([0] * count, [None] * count, [b"v"] * count, [()] * count)
-    return Columns(*partition, TimestampType.CREATE_TIME, epoch, list(offsets), *same)
+    keys, values = [None] * count, [b"v"] * count
+    return Columns(
+        *partition, TimestampType.CREATE_TIME, epoch, offsets, [0] * count, keys, values, [()] * count
+    )
 
 
 def iteration() -> Iteration:

@@ -232,10 +232,11 @@ def test_rows_of_a_batch_that_is_split(delivery: Delivery, middle: int) -> None:
     delivery.add_share(also, 2, 3)
     with delivery.board.lock:
         first, second = delivery.split(middle)
-    shares = [(one.outcome, one.first, one.count) for part in (first, second) for one in part.shares or ()]
-    assert (
-        [count for outcome, _, count in shares if outcome is rows and count] == [2] if middle > 1 else [1, 1]
-    )
+    shares = [share for part in (first, second) for share in part.shares or ()]
+    assert [one.count for one in shares if one.outcome is rows] == ([2] if middle > 1 else [1, 1])
+    assert sum(one.count for one in shares if one.outcome is also) == 3
+    places = [range(one.first, one.first + one.count) for one in second.shares or ()]
+    assert [place for part in places for place in part] == list(range(5 - middle))
     finish(first, 0)
     finish(second, error=NetworkError("gone"))
     assert also.future.exception(0) is not None

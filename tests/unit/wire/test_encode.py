@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,3 +169,16 @@ def test_shared_arrays_cannot_be_written() -> None:
             array[0] = 1
     assert row_numbers(5000).tolist() == list(range(5000))
     assert no_fields(5000).sizes.tolist() == [-1] * 5000
+
+
+def test_it_works_where_no_compiled_code_can_be_kept(tmp_path: Path) -> None:
+    """A cache directory below a file cannot be made, whoever runs this."""
+    obstacle = tmp_path / "file"
+    obstacle.touch()
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(obstacle / "cache")}
+    code = "from millstream.wire import encode as e; print(e._compile(e._GROUP_ROWS, None, {'cache': True}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "group_rows" in done.stdout

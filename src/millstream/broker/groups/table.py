@@ -107,6 +107,8 @@ class GroupTable:
             group.writes_in_flight.remove(effects.token)
             group.settle_offsets(partitions)
             then(error, later)
+            if error and group.is_idle and not self.store.knows(group.group_id):
+                self.bury(group, later)  # it was made for this write, which came to nothing
 
         effects.write(records, settle)
 

@@ -34,7 +34,12 @@ def unsupported_version_response() -> ApiVersionsResponse:
 
 def _spoken() -> list[ApiVersion]:
     return [
-        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        ApiVersion(api_key=api.key, min_version=_first_version(api), max_version=api.max_version)
         for api in apis.APIS.values()
         if api.key not in _SASL
     ]
+
+
+def _first_version(api: apis.Api) -> int:
+    """As Kafka 4 does, Produce claims versions that nobody sends any more: librdkafka compresses only then."""
+    return 0 if api is apis.PRODUCE else api.min_version

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from millstream.broker.log.config import CONFIG_DEFINITIONS, DEFINITIONS_BY_NAME, ConfigDefinition, ConfigType
+from millstream.broker.log.config import (
+    CONFIG_DEFINITIONS,
+    DEFINITIONS_BY_NAME,
+    ConfigDefinition,
+    ConfigType,
+    LogConfig,
+)
 from millstream.errors import (
     BrokerError,
     ConfigError,
@@ -63,6 +69,8 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_OTHER_RESOURCES: Final = (8, 16, 32)
+"""Loggers, metrics of clients, and groups: known to Kafka, and without settings here."""
 _READ_ONLY: Final = (
     "the embedded broker's own settings are given at its start, with --set; restart it to change them"
 )
@@ -84,8 +92,10 @@ def _describe(
             found = _topic_entries(broker, _topic(broker, wanted.resource_name), request)
         elif wanted.resource_type == ResourceType.BROKER:
             found = _broker_entries(broker, wanted.resource_name)
-        else:
+        elif wanted.resource_type in _OTHER_RESOURCES:
             found = []
+        else:
+            raise InvalidRequestError(f"{wanted.resource_type} is no type of resource")
     except BrokerError as error:
         return _described(wanted, [], error.code, error.detail or str(error))
     keys = wanted.configuration_keys
@@ -233,8 +243,12 @@ def _alter(
     try:
         if resource_type != ResourceType.TOPIC:
             raise InvalidRequestError(_READ_ONLY)
-        topic = _topic(broker, name)
-        values = change if isinstance(change, dict) else _merged(broker, topic, change)
+        topic = broker.topics.get(name)
+        own = topic.configs if topic is not None else {}
+        values = change if isinstance(change, dict) else _merged(broker, own, change)
+        if topic is None:  # bad values are told first, as in Kafka
+            LogConfig.from_properties(values, broker.settings.topic_defaults)
+            raise UnknownTopicOrPartitionError(f"there is no topic {name}")
         broker.set_topic_configs(topic, values, validate_only=validate_only)
     except ConfigError as error:
         return ErrorCode.INVALID_CONFIG, str(error)
@@ -243,8 +257,10 @@ def _alter(
     return ErrorCode.NONE, None
 
 
-def _merged(broker: Broker, topic: Topic, changes: Iterable[IncrementalAlterableConfig]) -> dict[str, str]:
-    values = dict(topic.configs)
+def _merged(
+    broker: Broker, own: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig]
+) -> dict[str, str]:
+    values = dict(own)
     seen = set()
     for change in changes:
         if change.name in seen:
@@ -253,7 +269,7 @@ def _merged(broker: Broker, topic: Topic, changes: Iterable[IncrementalAlterable
         if change.config_operation == Operation.DELETE:
             values.pop(change.name, None)
         elif change.value is None:
-            raise InvalidConfigError(f"{change.name}: no value is given")
+            raise InvalidRequestError(f"{change.name}: no value is given")
         elif change.config_operation == Operation.SET:
             values[change.name] = change.value
         else:

@@ -136,7 +136,10 @@ def handle_describe_topic_partitions(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name, in pages: ``next_cursor`` says where the next page begins (KIP-966)."""
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
+    asked = {topic.name for topic in request.topics}
+    if request.cursor is not None and asked and request.cursor.topic_name not in asked:
+        return _page([_invalid(name) for name in sorted(asked)], None)
+    names = sorted(asked or {topic.name for topic in broker.topics})
     start = max(0, request.cursor.partition_index) if request.cursor else 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -159,6 +162,11 @@ def handle_describe_topic_partitions(
 
 def _page(topics: list[DescribedTopic], cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _invalid(name: str) -> DescribedTopic:
+    """The answer to a cursor that points at a topic which was not asked for."""
+    return DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=ZERO_UUID, partitions=[])
 
 
 def _describe(broker: Broker, name: str, start: int, limit: int) -> DescribedTopic:

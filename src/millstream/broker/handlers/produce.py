@@ -160,10 +160,9 @@ def _answer_partition(
 
 def _is_one_batch(data: PartitionProduceData) -> bool:
     """Kafka takes one batch a partition in each request, as a retry must be all or nothing."""
-    records = data.records
-    return len(records) < LOG_OVERHEAD or len(records) <= LOG_OVERHEAD + int.from_bytes(
-        records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True
-    )
+    length = int.from_bytes(data.records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True)
+    # A length that no batch can have is for the log to refuse.
+    return length < BATCH_OVERHEAD - LOG_OVERHEAD or LOG_OVERHEAD + length >= len(data.records)
 
 
 def _append(broker: Broker, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:

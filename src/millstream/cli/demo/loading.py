@@ -19,6 +19,7 @@ from millstream.cli.demo import orders
 from millstream.cli.demo.feed import Feed
 from millstream.cli.demo.group import wait_until
 from millstream.cli.demo.story import Story
+from millstream.cli.demo.tables import count, query, rejected_beside
 from millstream.cli.outcome import CommandError
 
 TOPIC: Final = "orders"
@@ -115,7 +116,7 @@ class Loading:
         finally:
             process.send_signal(signal.SIGKILL)
             process.communicate()
-        loaded, _ = self._rows()
+        loaded = count(self._table)
         story.tell(
             f"{time.monotonic() - started:.0f} s after its start, with {loaded:,} rows in the table and "
             f"{self._lag():,} orders to go, its driver got kill -9."
@@ -123,13 +124,13 @@ class Loading:
 
     def _wait_for_rows(self, process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not self._rows()[0]:
+        while not count(self._table):
             if process.poll() is not None:
                 _, errors = process.communicate()
                 raise CommandError(f"the demo's load ended before it was killed: {errors.strip()}")
             if time.monotonic() > deadline:
                 raise CommandError(f"the demo's load had loaded nothing after {_START_SECONDS:.0f} seconds")
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def _load_the_rest(self) -> None:
         story = self._story
@@ -145,34 +146,20 @@ class Loading:
             "transaction: nothing is missing, nothing is there twice."
         )
 
-    # ---- what is in the tables ----
-
-    def _rows(self) -> tuple[int, int]:
-        """How many rows are in the table, and among the rejected ones."""
-        return self._count(self._table), self._count(_rejected(self._table))
-
-    @staticmethod
-    def _count(table: Path) -> int:
-        from deltalake import DeltaTable
-
-        return int(DeltaTable(table).count()) if DeltaTable.is_deltatable(str(table)) else 0
-
     def _lag(self) -> int:
         with self._admin() as admin:
             return admin.describe_group(GROUP).lag
 
     def _prove(self, produced: Mapping[str, int]) -> LoadingProof:
-        from deltalake import DeltaTable
-
-        rows = DeltaTable(self._table).to_pyarrow_table(columns=["country", "_partition", "_offset"])
-        once = rows.group_by(["_partition", "_offset"]).aggregate([]).num_rows
-        loaded = Counter(rows["country"].to_pylist())
+        counts = query(self._table, "SELECT country, count(*) AS n FROM rows GROUP BY country")
+        loaded = {row["country"]: row["n"] for row in counts}
+        once = query(self._table, "SELECT DISTINCT _partition, _offset FROM rows")
         every = {*produced, *loaded} - {orders.BAD}
         return LoadingProof(
             produced=sum(produced.values()),
-            loaded=rows.num_rows,
-            rejected=self._count(_rejected(self._table)),
-            loaded_twice=rows.num_rows - once,
+            loaded=sum(loaded.values()),
+            rejected=count(rejected_beside(self._table)),
+            loaded_twice=sum(loaded.values()) - len(once),
             wrong_countries=tuple(sorted(one for one in every if produced.get(one) != loaded.get(one))),
             expected_rejected=produced.get(orders.BAD, 0),
             lag=self._lag(),
@@ -195,27 +182,8 @@ class Loading:
 
     def _reasons(self) -> list[tuple[str, int]]:
         """The commonest reasons. What differs from row to row, such as a position, is left out."""
-        from deltalake import DeltaTable
-
-        reasons = (
-            DeltaTable(_rejected(self._table)).to_pyarrow_table(columns=["reason"])["reason"].to_pylist()
-        )
-        kinds = Counter(_kind(reason) for reason in reasons)
-        return kinds.most_common(5)
-
-
-def look_at(table: Path) -> list[str]:
-    """Three commands to look at the table."""
-    read = f"from deltalake import DeltaTable; print(DeltaTable('{table}')"
-    return [
-        f"millstream load rejected --to delta:{table}",
-        f'python -c "{read}.to_pyarrow_table().to_pandas())"',
-        f'python -c "{read}.history())"',
-    ]
-
-
-def _rejected(table: Path) -> Path:
-    return table.with_name(table.name + "_rejected")
+        rejected = query(rejected_beside(self._table), "SELECT reason FROM rows")
+        return Counter(_kind(row["reason"]) for row in rejected).most_common(5)
 
 
 def _kind(reason: str) -> str:

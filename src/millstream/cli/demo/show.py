@@ -13,8 +13,9 @@ from typing import Any
 
 from millstream import EmbeddedBroker
 from millstream.cli.demo.counting import Counting
-from millstream.cli.demo.loading import Loading, look_at
+from millstream.cli.demo.loading import Loading
 from millstream.cli.demo.story import Story
+from millstream.cli.demo.tables import look_at
 from millstream.cli.outcome import DONE, FAILED
 from millstream.cli.output import print_json
 

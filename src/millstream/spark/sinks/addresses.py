@@ -2,7 +2,7 @@
 
 | address | sink |
 |-|-|
-| ``delta:DIR`` | a Delta table in a directory, or at a URL (``delta:s3://bucket/orders``) |
+| ``delta:DIR`` | a Delta table in a directory |
 | ``postgresql://USER@HOST/DATABASE?table=NAME`` | a table of PostgreSQL; without ``table`` the topic's name |
 | ``topic:NAME`` | a topic of the brokers that are read from |
 """
@@ -25,7 +25,8 @@ def sink_for(
 ) -> Sink:
     """The sink at an address; ``topics`` are those that are loaded, ``settings`` those of their brokers.
 
-    ``target_file_size`` is for sinks with files. Raises ConfigError for an address that means nothing, and says which would.
+    ``target_file_size`` is for sinks with files. Raises ConfigError for an address that means nothing, and
+    says which would.
     """
     kind, colon, rest = address.partition(":")
     make = _SINKS.get(kind.lower()) if colon else None
@@ -76,7 +77,7 @@ def _topic(place: _Place) -> Sink:
 
     if place.rest in place.topics:
         raise ConfigError(f"topic:{place.rest} would load the topic into itself: choose another name")
-    return TopicSink(place.rest, **place.settings)
+    return TopicSink(place.rest, settings=place.settings)
 
 
 _SINKS: Final[dict[str, Callable[[_Place], Sink]]] = {

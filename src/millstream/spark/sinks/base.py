@@ -18,7 +18,7 @@ far each table has come. The whole guarantee of a load stands on five rules:
 A sink with one transaction over both tables (PostgreSQL) moves them together. One without (Delta) commits
 rejected rows first, then rows; each table then has a progress of its own, and ``Standing`` shows both. The
 load goes on from the slower one, and gives the other only what lies at or past its progress
-(``Standing.rejected_from``).
+(``Advance.rejected_start``).
 """
 
 from __future__ import annotations

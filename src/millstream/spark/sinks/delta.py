@@ -34,7 +34,7 @@ from millstream.spark.sinks.base import (
     TaskWriter,
     Written,
 )
-from millstream.spark.sinks.delta_files import DataFile, Shape, remove, unpack
+from millstream.spark.sinks.delta_files import DataFile, Shape, remove, sync, unpack
 from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
 from millstream.spark.sinks.delta_progress import application, encode
@@ -43,6 +43,7 @@ from millstream.spark.sinks.delta_search import last_position, positions_of
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
 
 TARGET_FILE_SIZE: Final = 128 << 20
+COMPRESSIONS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
 
 
 class DeltaSink:
@@ -67,6 +68,8 @@ class DeltaSink:
             )
         if target_file_size < 1:
             raise ConfigError(f"target_file_size must be positive, not {target_file_size}")
+        if compression not in COMPRESSIONS:
+            raise ConfigError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
         self._typed = typed
         self._directory = Path(typed.removeprefix("file://")).absolute()
         self._target = target_file_size
@@ -305,8 +308,14 @@ class _Step:
 
 
 def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> None:
+    """Change a table; what was written anew for a change that did not happen is deleted again."""
     try:
         table.transact(decide)
+    except (OSError, pa.ArrowException) as error:
+        remover.discard()
+        raise SinkError(
+            f"rows of the Delta table {table.directory} could not be replaced: {error}"
+        ) from error
     except BaseException:
         remover.discard()
         raise
@@ -322,6 +331,8 @@ def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snap
     snapshot = table.look()
     if snapshot is None:
         raise SinkError(f"the Delta table {table.directory} is gone as soon as it was made")
+    for directory in (table.directory, table.directory.parent):
+        sync(directory)
     return snapshot
 
 

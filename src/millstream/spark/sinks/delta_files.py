@@ -199,7 +199,7 @@ class _OpenFile:
 def writer_settings(schema: pa.Schema, shape: Shape) -> dict[str, Any]:
     """How Parquet is written, as measured with records of 100 bytes: 6 to 7 M rows per second and core.
 
-    - snappy, which every engine reads: lz4 is as fast, zstd takes half as long again, none saves a quarter
+    - snappy, which every engine reads: lz4 is as fast, zstd takes half as long again, none saves a third
       and writes five times as much when values are JSON.
     - A dictionary pays where values repeat, as topic, partition and most text do. For keys, values, offsets
       and moments it costs a hash of each and is thrown away.

@@ -21,6 +21,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from millstream.spark.sinks.base import SinkError
+
 LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
@@ -67,15 +69,23 @@ class LogView:
             self._start_over(table_id)
         if self.version < 0:
             self._from_checkpoint(version)
+        if not self._read_on(version):  # cleaned up meanwhile: a checkpoint has it
+            self._start_over(table_id)
+            self._from_checkpoint(version)
+            if not self._read_on(version):
+                raise SinkError(
+                    f"the log of the Delta table {self.directory} has neither commit {self.version + 1} nor "
+                    "a checkpoint after it: how far the load has come cannot be read"
+                )
+
+    def _read_on(self, version: int) -> bool:
+        """Apply the commits up to ``version``; False where one is not there."""
         while self.version < version:
             actions = read_commit(self.directory, self.version + 1)
-            if actions is None:  # cleaned up: a checkpoint has it
-                self._start_over(table_id)
-                self._from_checkpoint(version)
-                actions = read_commit(self.directory, self.version + 1)
-                if self.version >= version or actions is None:
-                    break
+            if actions is None:
+                return False
             self._apply(self.version + 1, actions)
+        return True
 
     def restored_since(self, version: int, before: int) -> Restore | None:
         """The last restore after ``version`` and not after ``before``."""

@@ -34,7 +34,7 @@ class DeltaOutput:
     def write_rows(self, batch: pa.RecordBatch) -> None:
         try:
             self._rows.write(batch)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             self._failed(error)
 
     def write_rejected(self, batch: pa.RecordBatch) -> None:
@@ -42,14 +42,14 @@ class DeltaOutput:
             raise SinkError("raw landing rejects nothing: there is no table for rejected rows")
         try:
             self._rejected.write(batch)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             self._failed(error)
 
     def finish(self) -> Written:
         try:
             rows = self._rows.finish()
             rejected = [] if self._rejected is None else self._rejected.finish()
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             self._failed(error)
         files = [*rows, *rejected]
         return Written(
@@ -65,7 +65,7 @@ class DeltaOutput:
         if self._rejected is not None:
             self._rejected.abort()
 
-    def _failed(self, error: OSError) -> NoReturn:
+    def _failed(self, error: Exception) -> NoReturn:
         raise SinkError(
             f"rows could not be written to {self._writer.rows.directory}: {error}. Nothing of this task is "
             "visible, and running again is safe"

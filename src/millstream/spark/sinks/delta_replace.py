@@ -175,9 +175,9 @@ def _refuse_odd_names(directory: Path, files: list[ActiveFile]) -> None:
     odd = [file.path for file in files if not file.can_be_removed]
     if odd:
         raise SinkError(
-            f"files of the Delta table {directory} have names that only the engine which wrote them can quote "
-            f"({', '.join(odd[:3])}), so that their rows cannot be replaced. Let it run OPTIMIZE, or load into "
-            "a table that is partitioned by plainer values"
+            f"files of the Delta table {directory} have names that only the engine which wrote them can "
+            f"quote ({', '.join(odd[:3])}), so that their rows cannot be replaced. Let it run OPTIMIZE, or "
+            "load into a table that is partitioned by plainer values"
         )
 
 

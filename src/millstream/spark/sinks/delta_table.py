@@ -236,9 +236,19 @@ class Table:
         assert removed == {file.path for file in change.remove}, (removed, change.remove)
         if error is not None:
             log.warning("commit %d of %s is in the log, despite: %s", version, self.directory, error)
-        sync(commit_path(self.directory, version))
-        sync(self.directory / LOG)
+        self._sync(version)
         return True
+
+    def _sync(self, version: int) -> None:
+        """Bring a commit to the disk: delta-rs leaves that to the system."""
+        try:
+            sync(commit_path(self.directory, version))
+            sync(self.directory / LOG)
+        except OSError as error:
+            raise SinkError(
+                f"commit {version} of the Delta table {self.directory} is made, but may not survive a power "
+                f"cut: {error}. Running again is safe"
+            ) from error
 
 
 def _write(handle: DeltaTable, change: Change, token: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.spark.sinks.postgres_json import texts
+from millstream.spark.sinks.json_values import texts
 from millstream.spark.sinks.postgres_types import (
     EPOCH_DAYS,
     EPOCH_MICROSECONDS,

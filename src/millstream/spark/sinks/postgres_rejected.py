@@ -10,9 +10,9 @@ from psycopg import sql
 
 from millstream.spark.schema import arrow_schema
 from millstream.spark.sinks.base import Position, SinkError, Tables, Written
+from millstream.spark.sinks.json_values import headers_of
 from millstream.spark.sinks.postgres_commit import REJECTED_POSITIONS, all_there, drop_moved, move
 from millstream.spark.sinks.postgres_database import Connection, unhurried
-from millstream.spark.sinks.postgres_json import headers_of
 from millstream.spark.sinks.postgres_names import REJECTED, TableName, placed
 from millstream.spark.sinks.postgres_tables import exists
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.spark.sinks.base import SinkError
-from millstream.spark.sinks.postgres_json import has_nul, is_headers
+from millstream.spark.sinks.json_values import has_nul, is_headers
 
 EPOCH_DAYS: Final = 10_957
 """From 1970, where Arrow begins to count, to 2000, where PostgreSQL does."""

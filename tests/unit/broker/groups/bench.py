@@ -268,9 +268,12 @@ class Bench:
         instance_id: str | None = None,
         protocol_type: str | None = None,
         protocol: str | None = None,
-        version: int = 5,
+        version: int | None = None,
         group_id: str = GROUP,
     ) -> Parked:
+        """From version 5 on both protocols must be named: without them it is version 4."""
+        if version is None:
+            version = 4 if protocol_type is None or protocol is None else 5
         request = SyncGroupRequest(
             group_id=group_id,
             generation_id=generation,

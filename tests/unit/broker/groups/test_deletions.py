@@ -193,6 +193,9 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     bench.flush()
     assert bench.committed() == {OTHER: 2}
     assert bench.committed("simple") == {}
+    assert "simple" in {group.group_id for group in bench.listed()}
+    bench.slow_disk = False
+    bench.advance(bench.settings.offsets_retention_check_interval_ms)
     assert "simple" not in {group.group_id for group in bench.listed()}
 
 

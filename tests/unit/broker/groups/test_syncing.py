@@ -135,6 +135,8 @@ def test_who_is_left_out_by_the_leader_owns_nothing() -> None:
         ("one", 1, {"instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ("one", 1, {"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ("one", 1, {"protocol": "roundrobin"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("one", 1, {"version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("one", 1, {"version": 5, "protocol_type": "consumer"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ("one", 1, {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ("one", 1, {"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ("one", 1, {"assignments": {"one": bytes(101)}}, ErrorCode.INVALID_REQUEST),

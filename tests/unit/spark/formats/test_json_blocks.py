@@ -140,13 +140,13 @@ ODD = [
 
 
 @given(st.lists(objects(), min_size=8, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_objects(values: list[bytes]) -> None:
     check(values)
 
 
 @given(st.lists(st.one_of(objects(), st.sampled_from(ODD)), min_size=8, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_objects_and_odd_values(values: list[bytes | None]) -> None:
     check(values)
 
@@ -160,7 +160,7 @@ def test_an_odd_value_among_good_ones(odd: bytes | None) -> None:
 
 
 @given(st.lists(objects(), min_size=8, max_size=20), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @example([b'{"id":1}'] * 8, random.Random(0))
 def test_damaged_objects(values: list[bytes], chance: random.Random) -> None:
     check([damaged(value, chance) if chance.random() < 0.3 else value for value in values])

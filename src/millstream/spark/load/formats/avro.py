@@ -52,8 +52,7 @@ class AvroParser:
     def __init__(self, avro_schema: str, schema: pa.Schema | None, prefix: str) -> None:
         self._read = AvroDeserializer(avro_schema)
         self._prefix = prefix
-        # What fastavro made of the schema has full names in it, and everything spelled out.
-        found = columns(json.loads(avro_schema))
+        found = columns(self._read.schema)  # in fastavro's form, which has full names everywhere
         self.schema = found if schema is None else _chosen(schema, found)
         self._columns = [(field.name, converter(field)) for field in self.schema]
 

@@ -1,4 +1,4 @@
-"""Nested values as JSON, for jsonb columns, and a record's headers in and out of it.
+"""Values as JSON, for jsonb columns and for the records of a topic, and a record's headers in and out of it.
 
 Bytes are base64; decimals, dates and times are text, numbers that JSON lacks (NaN) too; a map with keys that
 are not text is a list of its entries. A header is ``{"key": …, "value": base64 or null}``. Where a header's
@@ -33,9 +33,25 @@ def texts(array: pa.Array) -> pa.Array:
     """Each value as JSON; null where it is null."""
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.binary())
-    plain: Callable[[Any], Any] = _headers if is_headers(array.type) else _plain
-    encoded = [None if value is None else _dumped(plain(value)) for value in _values(array)]
+    prepare: Callable[[Any], Any] = _headers if is_headers(array.type) else plain
+    encoded = [None if value is None else dumped(prepare(value)) for value in _values(array)]
     return pa.array(encoded, pa.binary())
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            return _base64(value)
+        case dict():
+            return {str(key): plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def headers_of(value: list[dict[str, str | None]] | None) -> list[dict[str, Any]] | None:
@@ -60,23 +76,9 @@ def _values(array: pa.Array) -> list[Any]:
     return list(array.to_pylist())
 
 
-def _dumped(value: Any) -> bytes:
+def dumped(value: Any) -> bytes:
+    """JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case bytes():
-            return _base64(value)
-        case dict():
-            return {str(key): _plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _headers(value: list[dict[str, Any]]) -> list[dict[str, str | None]]:

@@ -1,0 +1,249 @@
+"""Loads into a topic: records with their source's position, each once and in their source's order.
+
+Tasks make records of rows and hand them to the driver (``topic_rows``), which alone writes
+(``topic_commit``): the records of a source partition go to one partition of the output, in order. Progress is
+in a topic beside, ``NAME_progress`` (``topic_journal``), rejected records in ``NAME_rejected``.
+
+What a topic cannot do: it has no transaction, so readers see a cycle's records as they are written, and each
+source partition is committed on its own; and a record that was written stays. A rewind writes its records
+again, behind the others, and the newer of two with the same position is the one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millstream.errors import ConfigError, MillstreamError, MisuseError, UnknownTopicOrPartitionError
+from millstream.model import TopicPartition
+from millstream.spark.schema import arrow_schema
+from millstream.spark.sinks.base import (
+    Advance,
+    Cycle,
+    LostRange,
+    Position,
+    SinkError,
+    Standing,
+    Tables,
+    Written,
+)
+from millstream.spark.sinks.topic_commit import Output, PartitionCommit, conflict
+from millstream.spark.sinks.topic_journal import Entry, Journal, Mark
+from millstream.spark.sinks.topic_log import TopicLog
+from millstream.spark.sinks.topic_rows import TopicWriter, rows_of, source_of
+
+PROGRESS: Final = "_progress"
+REJECTED: Final = "_rejected"
+_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_ADDED_HEADERS: Final = 4
+
+
+class TopicSink:
+    """A topic; see ``Sink``. Made when it is missing, with ``partitions`` (the broker's default without).
+
+    ``key`` names the column that becomes the records' key; a raw load keeps its records' own. The brokers'
+    settings are those of ``Admin``, as keywords (``bootstrap_servers="localhost:9092"``) or as ``settings``.
+    """
+
+    replaces: Final = False
+    """Whether a rewind replaces what it reads again."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        key: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> None:
+        if not name:
+            raise ConfigError("topic: needs the name of a topic: topic:orders-clean")
+        self._output = Output(name, name + REJECTED)
+        self._partitions = partitions
+        self._key = key
+        given = {**(settings or {}), **more}
+        self._settings = {name.replace("_", "."): value for name, value in given.items()}
+        self._log: TopicLog | None = None
+        self._tables: Tables | None = None
+        self._journals: dict[tuple[str, str], Journal] = {}
+        self._held: dict[tuple[str, TopicPartition], Entry] = {}
+        """What our last commit left, by group and source partition."""
+
+    def __repr__(self) -> str:
+        return f"TopicSink({self._output.rows!r})"
+
+    @property
+    def name(self) -> str:
+        return f"topic:{self._output.rows}"
+
+    # -- before
+
+    def prepare(self, group_id: str, tables: Tables) -> None:
+        del group_id
+        if tables.partition_by:
+            raise SinkError(f"{self.name}: a topic has no partition columns: leave partition_by out")
+        if self._key is not None and self._key not in tables.rows.names:
+            raise SinkError(f"{self.name}: there is no column {self._key} for the key")
+        log = self._open()
+        log.create_topic(self._output.rows, partitions=self._partitions, exist_ok=True)
+        count = len(log.describe_topics(self._output.rows)[self._output.rows].partitions)
+        log.create_topic(self._output.rejected, partitions=count, exist_ok=True)
+        log.create_topic(
+            self._output.rows + PROGRESS, partitions=1, configs={"cleanup.policy": "compact"}, exist_ok=True
+        )
+        self._tables = tables
+
+    def standing(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Standing]:
+        journal = self._journal(group_id)
+        return {where: self._standing(journal, where) for where in partitions}
+
+    def _standing(self, journal: Journal | None, where: TopicPartition) -> Standing:
+        progress = None if journal is None else journal.progress(where)
+        rejects = self._tables is None or self._tables.rejected is not None
+        return Standing(progress, progress if rejects else None)
+
+    def writer(self, cycle_id: str) -> TopicWriter:
+        del cycle_id
+        return TopicWriter(self._prepared(), self._key)
+
+    # -- the commit
+
+    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
+        del at
+        journal = self._journal(cycle.group_id)
+        assert journal is not None, "prepare() makes the topics"
+        steps = sorted(cycle.advances, key=lambda step: (step.topic, step.partition))
+        for step in steps:
+            self._compare(journal, step)
+        rejected, rows = (rows_of(cycle.written, rejected=each) for each in (True, False))
+        left = list(cycle.lost)
+        for step in steps:
+            where = TopicPartition(step.topic, step.partition)
+            entry = journal.entry(where) or self._identify(journal, where)
+            held = self._held.pop((cycle.group_id, where), None)
+            part = PartitionCommit(
+                self._open(), journal, self._output, cycle, step, trusted=held is not None and held == entry
+            )
+            done = part.run(entry, rejected.get(where, ()), rows.get(where, ()), left)
+            self._held[cycle.group_id, where] = done
+            left = []
+
+    def _compare(self, journal: Journal, step: Advance) -> None:
+        standing = self._standing(journal, TopicPartition(step.topic, step.partition))
+        if standing != step.expected:
+            raise conflict(journal, self._output, step)
+
+    def _identify(self, journal: Journal, where: TopicPartition) -> Entry:
+        """Choose the output's partition and a producer id, once."""
+        log = self._open()
+        count = len(log.describe_topics(self._output.rows)[self._output.rows].partitions)
+        partition = where.partition % count
+        ends = [
+            log.bound(TopicPartition(topic, partition), "latest")
+            for topic in (self._output.rows, self._output.rejected)
+        ]
+        first = Entry(log.new_producer_id(), 0, partition, 0, Mark(ends[0], 0), Mark(ends[1], 0))
+        return journal.identify(where, first)
+
+    def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
+        """Nothing is anywhere but in ``written``."""
+
+    # -- looking
+
+    def lost(self, group_id: str) -> list[LostRange]:
+        journal = self._journal(group_id)
+        found = [] if journal is None else list(journal.lost.values())
+        return sorted(found, key=lambda each: each.noticed_at)
+
+    def readmit(
+        self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
+    ) -> None:
+        """Not possible: a record that was written to NAME_rejected stays there."""
+        raise SinkError(
+            f"{self.name}: rejected records cannot leave a topic: produce the repaired ones to the source"
+        )
+
+    def read_rejected(self, limit: int | None = None) -> pa.Table:
+        schema = arrow_schema(_OF_RECORD)
+        schema = schema.append(pa.field("reason", pa.string()))
+        schema = schema.append(pa.field("rejected_at", pa.timestamp("us", "UTC")))
+        rows = sorted(self._read_rejected(), key=lambda row: row["rejected_at"])
+        return pa.Table.from_pylist(rows[-limit:] if limit is not None else rows, schema)
+
+    def _read_rejected(self) -> list[dict[str, Any]]:
+        log = self._open()
+        try:
+            topic = log.describe_topics(self._output.rejected)[self._output.rejected]
+        except UnknownTopicOrPartitionError:
+            return []
+        return [
+            row
+            for partition in topic.partitions
+            for record in log.read(
+                partition.topic_partition, 0, ("offset", "timestamp", "key", "value", "headers")
+            )
+            if (row := _rejected_row(record)) is not None
+        ]
+
+    def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
+        """Brokers look after their own files."""
+        del target_bytes, at
+        return 0
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    # -- inside
+
+    def _open(self) -> TopicLog:
+        if self._log is None:
+            self._log = TopicLog(self._settings)
+        return self._log
+
+    def _journal(self, group_id: str) -> Journal | None:
+        """The journal of a group, up to date; None where there are no topics yet."""
+        log = self._open()
+        names = self._output.rows, self._output.rows + PROGRESS
+        try:
+            output_id = log.describe_topics(names)[self._output.rows].topic_id
+        except UnknownTopicOrPartitionError:
+            return None
+        journal = self._journals.get((output_id, group_id))
+        if journal is None:
+            journal = self._journals[output_id, group_id] = Journal(log, names[1], output_id, group_id)
+        try:
+            journal.refresh()
+        except MillstreamError as error:
+            raise SinkError(f"{self.name}: the progress cannot be read from {names[1]}: {error}") from error
+        return journal
+
+    def _prepared(self) -> Tables:
+        if self._tables is None:
+            raise MisuseError("call prepare() first: it says what the rows look like")
+        return self._tables
+
+
+def _rejected_row(record: dict[str, Any]) -> dict[str, Any] | None:
+    source = source_of(record["headers"])
+    if source is None:
+        return None
+    headers = record["headers"][:-_ADDED_HEADERS]
+    reason, at = (each["value"].decode() for each in record["headers"][-_ADDED_HEADERS:-2])
+    (topic, partition), offset, _ = source
+    return {
+        **record,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "headers": headers or None,
+        "reason": reason,
+        "rejected_at": datetime.fromisoformat(at),
+    }

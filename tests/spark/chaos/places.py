@@ -1,0 +1,105 @@
+"""Where the loads of these tests write to: read as any user would read it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from psycopg.rows import dict_row
+
+from millstream.spark.sinks.addresses import sink_for
+from millstream.spark.sinks.base import Sink
+
+
+class Place(Protocol):
+    """A table and its rejected rows."""
+
+    @property
+    def address(self) -> str:
+        """What ``--to`` takes."""
+
+    def sink(self) -> Sink: ...
+
+    def close(self) -> None:
+        """Close the sinks that were made."""
+
+    def rows(self) -> list[dict[str, Any]]: ...
+
+    def rejected(self) -> list[dict[str, Any]]: ...
+
+
+class DeltaPlace:
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "orders"
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def address(self) -> str:
+        return f"delta:{self._path}"
+
+    def sink(self) -> Sink:
+        return sink_for(self.address, ["orders"], {})
+
+    def rows(self) -> list[dict[str, Any]]:
+        return _files(self._path)
+
+    def rejected(self) -> list[dict[str, Any]]:
+        return _files(self._path.with_name("orders_rejected"))
+
+
+def _files(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for uri in DeltaTable(str(path)).file_uris():
+        found += pq.ParquetFile(uri.removeprefix("file://")).read().to_pylist()
+    return found
+
+
+class PostgresPlace:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._table = f"orders_{uuid.uuid4().hex[:12]}"
+        self._sinks: list[Sink] = []
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+    @property
+    def address(self) -> str:
+        return f"{self._url}{'&' if '?' in self._url else '?'}table={self._table}"
+
+    def sink(self) -> Sink:
+        self._sinks.append(sink_for(self.address, ["orders"], {}))
+        return self._sinks[-1]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._read(self._table)
+
+    def rejected(self) -> list[dict[str, Any]]:
+        return self._read(f"{self._table}_rejected")
+
+    def _read(self, table: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            return connection.cursor(row_factory=dict_row).execute(f'SELECT * FROM "{table}"').fetchall()
+
+    def slow_down(self, seconds: float) -> None:
+        """From now on a commit takes that long, in the middle of its transaction."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(
+                f"""
+                CREATE FUNCTION slow_{self._table}() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+                CREATE TRIGGER slow AFTER INSERT ON "{self._table}"
+                FOR EACH STATEMENT EXECUTE FUNCTION slow_{self._table}()
+                """
+            )
+
+    def speed_up(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(f'DROP TRIGGER slow ON "{self._table}"')

@@ -1,0 +1,89 @@
+"""The driver is killed with SIGKILL at each point; another one goes on. Nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.spark.load import Point
+from tests.spark.chaos.conftest import NewDriver, NewLoad
+from tests.spark.chaos.places import Place, PostgresPlace
+from tests.spark.chaos.records import assert_exact, assert_settled
+
+CYCLE: dict[str, Any] = {"max_records": 24}
+"""Three cycles for the 60 records."""
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [
+        (Point.PLANNING, 4),  # anchor, repair and a first cycle were planned before
+        (Point.TASKS_RUNNING, 1),
+        (Point.TASKS_DONE, 2),
+        (Point.BETWEEN_TABLES, 3),  # of the second cycle: the anchor has tables, too
+        (Point.SINK_COMMITTED, 2),
+        (Point.GROUP_COMMITTED, 2),
+        (Point.COMPACTING, 1),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Point) else "",
+)
+def test_killed(
+    point: Point,
+    nth: int,
+    place: Place,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_driver: NewDriver,
+    new_load: NewLoad,
+) -> None:
+    if point is Point.BETWEEN_TABLES and isinstance(place, PostgresPlace):
+        pytest.skip("PostgreSQL has one transaction: see test_killed_in_the_middle_of_a_transaction")
+    new_driver(topic, place, point, nth, compact=True, **CYCLE).wait_killed()
+    new_load(topic, place, compact=True, **CYCLE).run_once()
+    assert_exact(place, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, place)
+
+
+def test_killed_in_a_rebalance(
+    place: Place,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_driver: NewDriver,
+    new_load: NewLoad,
+) -> None:
+    """The second time the group shares out is when the other driver comes for half of the partitions."""
+    driver = new_driver(topic, place, Point.REBALANCING, 2, once=False, **CYCLE)
+    sink = place.sink()
+    new_load(topic, place, sink=sink, **CYCLE).run_once()
+    driver.wait_killed()
+    assert_exact(place, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, place)
+
+
+def test_killed_in_the_middle_of_a_transaction(
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    postgres_url: str,
+    request: pytest.FixtureRequest,
+    new_driver: NewDriver,
+    new_load: NewLoad,
+) -> None:
+    place = PostgresPlace(postgres_url)
+    request.addfinalizer(place.close)
+    new_load(topic, place, starting="latest").run_once()
+    place.slow_down(1.5)
+    admin.reset_offsets(group, "earliest", topics=topic)
+    new_driver(topic, place, Point.TASKS_DONE, 1, delay_s=0.7, **CYCLE).wait_killed()
+    assert place.rows() == []
+    place.speed_up()
+    new_load(topic, place, **CYCLE).run_once()
+    assert_exact(place, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, place)

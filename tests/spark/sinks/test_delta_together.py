@@ -1,0 +1,124 @@
+"""Many drivers on one Delta table at the same time, and drivers that are killed at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from millstream.spark.sinks.base import ProgressConflictError
+from millstream.spark.sinks.delta import DeltaSink
+from tests.spark.sinks.driving import Driver, nowhere, offsets, step
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return found
+
+
+class Together:
+    """Calls that run at the same time, each in a thread; what they raised."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def start(self, call: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._guarded, args=(call,))
+        thread.start()
+        return thread
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.errors.append(error)
+
+
+def drive(sink: DeltaSink, partition: int) -> None:
+    """Load 0 to 32 in small steps; partition 2 goes back a little after each."""
+    driver = Driver(sink).prepared()
+    for start in range(0, 32, 4):
+        driver.load(step(partition, start, start + 4, bad={start}))
+        if partition == 2 and start:
+            driver.load(step(partition, start - 3, start + 4, bad={start}))
+
+
+def test_drivers_and_a_compaction_at_the_same_time(tmp_path: Path) -> None:
+    """Three partitions, a driver each; a fourth thread joins files all the while, with the first's sink."""
+    path = tmp_path / "orders"
+    shared = DeltaSink(path)
+    Driver(shared).prepared()
+    done = threading.Event()
+
+    def compact() -> None:
+        while not done.is_set():
+            shared.compact(1 << 20, nowhere)
+
+    together = Together()
+    sinks = (shared, DeltaSink(path), DeltaSink(path))
+    drivers = [together.start(partial(drive, sink, partition)) for partition, sink in enumerate(sinks)]
+    compaction = together.start(compact)
+    for thread in drivers:
+        thread.join(100)
+    done.set()
+    compaction.join(30)
+    assert together.errors == []
+    for partition in range(3):
+        assert offsets(rows(path), partition) == [o for o in range(32) if o % 4]
+        assert offsets(rows(tmp_path / "orders_rejected"), partition) == list(range(0, 32, 4))
+
+
+END = 150
+
+
+def keep_loading(path: Path) -> None:
+    """A driver that goes on from where the tables stand, to the end; it compacts now and then."""
+    driver = Driver(DeltaSink(path)).prepared()
+    while (start := driver.next_offset() or 0) < END:
+        standing = driver.standing()
+        least = standing.rejected.next_offset if standing.rejected is not None else 0
+        end = max(min(start + 3, END), least)
+        try:
+            driver.load(step(0, start, end, bad=[o for o in range(start, end) if o % 5 == 0]))
+        except ProgressConflictError:
+            continue
+        if start % 4 == 0:
+            driver.sink.compact(1 << 20, nowhere)
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """1: SIGKILL, again and again, wherever the driver is; then one that is left alone."""
+    path = tmp_path / "orders"
+    Driver(DeltaSink(path)).prepared()
+    # delta-rs has threads, which do not survive a fork
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.spark.sinks.test_delta_together"])
+    for seed in range(8):
+        chance = random.Random(seed)
+        child = context.Process(target=keep_loading, args=(path,))
+        child.start()
+        wait_for_commits(path, chance.randrange(1, 5))
+        child.join(chance.uniform(0.0, 0.05))
+        child.kill()
+        child.join(30)
+    assert (Driver(DeltaSink(path)).next_offset() or 0) < END
+    keep_loading(path)
+    assert offsets(rows(path)) == [o for o in range(END) if o % 5]
+    assert offsets(rows(tmp_path / "orders_rejected")) == list(range(0, END, 5))
+
+
+def wait_for_commits(path: Path, more: int) -> None:
+    """Until so many more commits are in the log than now."""
+    log = path / "_delta_log"
+    wanted = len(list(log.glob("*.json"))) + more
+    deadline = time.monotonic() + 60
+    while len(list(log.glob("*.json"))) < wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
