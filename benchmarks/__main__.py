@@ -24,9 +24,13 @@ def main(names: list[str]) -> int:
             print(name, flush=True)
             for section in importlib.import_module(f"benchmarks.{name}").run():
                 report.write([section])
-    print(f"written to {report.RESULTS}")
+            print(f"written to {report.RESULTS}")
     if CHART in names or not names or "clients" in names:
-        print(f"drawn in {chart.draw()}")
+        try:
+            print(f"drawn in {chart.draw()}")
+        except ValueError as error:
+            print(error)
+            return 1
     return 0
 
 

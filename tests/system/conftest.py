@@ -8,7 +8,9 @@ import pytest
 
 from tests.kafka import brokers
 
-EMBEDDED_ONLY: Final[dict[str, str]] = {}
+EMBEDDED_ONLY: Final[dict[str, str]] = {
+    "test_examples::test_counting_with_a_load": "three starts of Spark; loads have tests of their own",
+}
 """Tests, or modules of tests, that need something only the embedded broker has, or take too long for two."""
 
 

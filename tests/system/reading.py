@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from millstream.client.blocking import BlockingCalls, Deadline, Node
 from millstream.client.client import Client
 from millstream.config import AdminConfig
-from millstream.errors import raise_for_code
+from millstream.errors import NotLeaderOrFollowerError, raise_for_code
 from millstream.wire.batches import RecordData, decode_batch, iter_headers
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -32,10 +34,23 @@ def _read_partition(
     records: list[RecordData] = []
     while True:
         offset = records[-1].offset + 1 if records else 0
-        more = _fetch(calls, topic, topic_id, partition, leader, offset)
+        more = _fetch_when_led(calls, topic, topic_id, partition, leader, offset)
         records += [record for record in more if record.offset >= offset]
         if not more:
             return records
+
+
+def _fetch_when_led(
+    calls: BlockingCalls, topic: str, topic_id: bytes, partition: int, leader: int, offset: int
+) -> list[RecordData]:
+    """Kafka tells of a topic before each of its partitions is led: that passes."""
+    deadline = Deadline(SECONDS)
+    while True:
+        try:
+            return _fetch(calls, topic, topic_id, partition, leader, offset)
+        except NotLeaderOrFollowerError:
+            assert not deadline.is_over, f"{topic}-{partition} is not led"
+            time.sleep(0.01)
 
 
 def _fetch(

@@ -48,14 +48,23 @@ def test_more_is_fetched_while_the_user_works(bootstrap_servers: str, partition:
         assert rows < BATCHES * ROWS, "there was more to come"
 
 
+def test_more_is_fetched_while_there_is_something_to_decode(
+    bootstrap_servers: str, partition: TopicPartition
+) -> None:
+    size = 1 << 18
+    with consumer_of(bootstrap_servers, partition, max_partition_fetch_bytes=size) as consumer:
+        assert until(lambda: consumer.poll(0.1, max_records=1), "a first record")
+        until(lambda: consumer.metrics()["buffered_bytes"] > 1.5 * size, "a second fetch beside the first")
+
+
 @pytest.mark.parametrize("limit", [1 << 20, 4 << 20])
 def test_what_waits_never_exceeds_the_limit(
     bootstrap_servers: str, partition: TopicPartition, limit: int
 ) -> None:
-    """However slowly it is taken."""
+    """However slowly it is taken, and however much one fetch might bring."""
     highest = 0
     with consumer_of(
-        bootstrap_servers, partition, queued_max_bytes=limit, max_partition_fetch_bytes=limit // 2
+        bootstrap_servers, partition, queued_max_bytes=limit, max_partition_fetch_bytes=8 << 20
     ) as consumer:
         seen = 0
         while seen < BATCHES * ROWS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import subprocess
 import time
 import uuid
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 
 from millstream import Admin, Producer
 from tests.conftest import NewTopic
-from tests.system.example_process import EXAMPLES, RunningExample, run
+from tests.system.example_process import EXAMPLES, RunningExample, command, run
 from tests.system.members import until
 from tests.system.postgresql import postgresql
 
@@ -129,6 +130,26 @@ def test_producing_customers(bootstrap_servers: str) -> None:
     assert run("produce_customers", *where, "--count", 100)[0] == f"{topic} is there already"
     counted = run("country_counter", *where, "--group", topic, "--max-records", 400)
     assert sum(json.loads(counted[-1]).values()) == 400
+
+
+@pytest.mark.timeout(300)
+def test_counting_with_a_load(customers: Customers, tmp_path: Path) -> None:
+    """It runs twice, and a third time after a rewind: each customer is counted once."""
+    arguments = (*customers.member, "--table", tmp_path / "countries")
+
+    def load() -> list[str]:
+        program = command("customers_per_country_load", *arguments)
+        done = subprocess.run(program, capture_output=True, text=True, timeout=250, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]  # Java says something in any case
+        return done.stdout.splitlines()
+
+    assert load() == [f"{COUNT} new records, 0 of them rejected", json.dumps(EXPECTED, sort_keys=True)]
+    customers.write(COUNT, 3)
+    more = json.dumps({country: number + 1 for country, number in EXPECTED.items()}, sort_keys=True)
+    assert load() == ["3 new records, 0 of them rejected", more]
+    with Admin(bootstrap_servers=customers.servers) as admin:
+        admin.reset_offsets(customers.group, "earliest")
+    assert load() == [f"{COUNT + 3} new records, 0 of them rejected", more]
 
 
 # --- committing

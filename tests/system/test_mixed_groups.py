@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -84,13 +85,16 @@ class Group:
             for member in self._members.values():
                 stack.callback(member.stop)
 
+    def member(self, name: str) -> Any:
+        return self._members[name]
+
     def join(self, name: str) -> None:
-        self._members[name].start()
+        self.member(name).start()
         self._active.add(name)
         self._settle()
 
     def leave(self, name: str) -> None:
-        self._members[name].stop()
+        self.member(name).stop()
         self._active.remove(name)
         self._settle()
 

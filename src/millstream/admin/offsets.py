@@ -74,7 +74,7 @@ class OffsetAdmin(AdminSession):
         def build(version: int) -> ListOffsetsRequest:
             if _MAX_TIMESTAMP in timestamps.values() and version < _MAX_TIMESTAMP_VERSION:
                 raise UnsupportedVersionError(
-                    f"max_timestamp needs ListOffsets version {_MAX_TIMESTAMP_VERSION}, "
+                    f"max_timestamp needs ListOffsets version {_MAX_TIMESTAMP_VERSION} (Kafka 3.0 or later), "
                     f"and the broker speaks {version} at most"
                 )
             by_topic: dict[str, list[ListOffsetsPartition]] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from millstream.cli.load_progress import shown
 from millstream.cli.outcome import DONE, UsageError
 from millstream.cli.output import count, print_json, print_table, size
 from millstream.cli.properties import read_properties
+from millstream.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.spark.load.decisions import OnRecreated, Starting
@@ -60,26 +62,42 @@ class LoadOrder:
 def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
     """Load once, or ``every`` so many seconds until a signal ends it; returns the exit code."""
     load = _load(order)
-    with shown(load):
+    with _hints(order), shown(load):
         report = load.run_once() if every is None else load.run(every=every)
     _print_report(report, as_json=as_json)
     sys.stdout.flush()
     return DONE if load.stop_signal is None else 128 + load.stop_signal
 
 
+@contextmanager
+def _hints(order: LoadOrder) -> Iterator[None]:
+    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError:
+        from millstream.cli.names import require_topics
+
+        with open_admin(order.servers) as admin:
+            require_topics(order.topics, admin.list_topics(internal=True))
+        raise
+
+
 def _load(order: LoadOrder) -> Load:
-    session = _session(order)
+    make = _session(order)
     max_bytes = read_size(order.max_bytes, "--max-bytes")
     target_file_size = read_size(order.target_file_size, "--target-file-size")
     _require_names(order)
     require_broker(order.servers)
+    from millstream.spark.load.starting import Later
+
+    spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
     from millstream.spark.load.load import Load
     from millstream.spark.sinks.addresses import sink_for
 
     brokers = {"bootstrap_servers": order.servers}
     sink = sink_for(order.to, order.topics, brokers, target_file_size)
     return Load(
-        session,
+        spark.get,
         topics=order.topics,
         group_id=order.group,
         sink=sink,

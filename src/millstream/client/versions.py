@@ -11,6 +11,17 @@ from millstream.wire.frames import decode_response
 from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE_NAME = "millstream"
+_LATER = "0.11"
+_SINCE = {
+    apis.DESCRIBE_LOG_DIRS.key: "1.0",
+    apis.CREATE_PARTITIONS.key: "1.0",
+    apis.DELETE_GROUPS.key: "1.1",
+    apis.INCREMENTAL_ALTER_CONFIGS.key: "2.3",
+    apis.OFFSET_DELETE.key: "2.4",
+    apis.DESCRIBE_CLUSTER.key: "2.8",
+    apis.DESCRIBE_TOPIC_PARTITIONS.key: "3.8",
+}
+"""The release of Kafka that brought an API, for those that are younger than the record format."""
 
 
 class BrokerVersions:
@@ -30,7 +41,8 @@ class BrokerVersions:
         theirs = self.ranges.get(api.key)
         if theirs is None:
             raise UnsupportedVersionError(
-                f"{self._broker} does not have the API {api.name}: it needs a newer broker"
+                f"{self._broker} does not have the API {api.name}: "
+                f"it needs Kafka {_SINCE.get(api.key, _LATER)} or later"
             )
         version = min(ours[1], theirs[1])
         if version < max(ours[0], theirs[0]):

@@ -349,8 +349,10 @@ def _count_references() -> int:
     return getrefcount(future)
 
 
-# Without the interpreter's lock, such counts mean little: then no future is ever used again.
-UNSHARED: Final = _count_references() if getattr(sys, "_is_gil_enabled", lambda: True)() else -1
+# Without the interpreter's lock such counts mean little, and later interpreters do not count all of their own
+# references: there, no future is ever used again.
+_COUNTS = sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
+UNSHARED: Final = _count_references() if _COUNTS else -1
 """How many references a future has that its batch may give out again, as nobody kept it."""
 
 

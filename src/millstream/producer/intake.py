@@ -41,6 +41,9 @@ NewRecord = tuple[Topic, int | None, bytes | None, bytes | None, Sequence[Header
 _METADATA_WAIT_S: Final = 0.1
 _HELD_S: Final = 0.000_05
 """How long to give way to a thread that is in the middle of adding a record."""
+_PLENTY_S: Final = 0.005
+_PLENTY_PART: Final = 8
+"""Who has waited for memory goes on when so large a part of it is free, or so much later."""
 
 
 class Intake:
@@ -169,7 +172,10 @@ class Intake:
             raise MillstreamTimeoutError("another thread was stopped in the middle of a send")
 
     def wait_for_memory(self, deadline: Deadline) -> None:
-        """Under the lock, which is given up meanwhile."""
+        """Under the lock, which is given up meanwhile: wait until some is free, and a moment more for plenty.
+
+        To wake up for each batch would cost more than the batch.
+        """
         if self._io.is_current:
             raise BufferExhaustedError("the buffer is full, and callbacks on the I/O thread cannot wait")
         accumulator = self._accumulator
@@ -181,6 +187,10 @@ class Intake:
                     f"{accumulator.limits.buffer_memory} bytes of records wait, and none was sent within "
                     f"max_block_ms ({self._config.max_block_ms}): send more slowly, or raise buffer_memory"
                 )
+            moment_s = time.monotonic() + _PLENTY_S
+            plenty = accumulator.limits.buffer_memory // _PLENTY_PART
+            while accumulator.free_bytes < plenty and self._board.wait(moment_s):
+                pass
         finally:
             accumulator.starving -= 1
         self._io.check()

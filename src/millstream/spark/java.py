@@ -137,8 +137,6 @@ def session(master: str = "local[*]", **conf: object) -> SparkSession:
     ``conf`` are Spark's settings under their own names: ``session(**{"spark.driver.memory": "2g"})``.
     """
     sql = require("pyspark.sql", "spark")
-    from millstream.spark.source import register
-
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings: dict[str, object] = {**_DEFAULTS, **_logging()}
@@ -150,6 +148,8 @@ def session(master: str = "local[*]", **conf: object) -> SparkSession:
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
     with _quiet_java():
         spark: SparkSession = builder.getOrCreate()
+    from millstream.spark.source import register  # only now: the JVM takes longest, and shall not wait for it
+
     register(spark)
     return spark
 

@@ -79,9 +79,9 @@ def lz4_sizes(data, starts, ends, max_size, sizes):
 def compile_lz4_loop(options: dict[str, Any]) -> Lz4Loop:
     """The loop that fills in the size of each frame, compiled with these options of numba's.
 
-    The size is -1 where it is not one frame as Kafka's clients write them, or damaged, or larger than allowed:
-    then it has to be decompressed the slow way, which also says what is wrong with it. A frame whose lengths
-    are right may still be damaged. Nothing is read outside the given places.
+    The size is -1 where it is not one frame as Kafka's clients write them, or damaged, or larger than
+    allowed: then it has to be decompressed the slow way, which also says what is wrong with it. A frame whose
+    lengths are right may still be damaged. Nothing is read outside the given places.
     """
     from numba import types
 

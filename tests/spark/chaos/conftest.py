@@ -108,7 +108,10 @@ class Driver:
 
 
 class NewDriver(Protocol):
-    """Starts a driver that comes to grief the nth time it gets to a point."""
+    """Starts a driver that comes to grief the nth time it gets to a point.
+
+    ``with_spark``: with a Spark of its own, for points at which that is at work.
+    """
 
     def __call__(
         self,
@@ -120,6 +123,7 @@ class NewDriver(Protocol):
         signal_name: str = "SIGKILL",
         delay_s: float = 0.0,
         once: bool = True,
+        with_spark: bool = False,
         **settings: Any,
     ) -> Driver: ...
 
@@ -137,6 +141,7 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
         signal_name: str = "SIGKILL",
         delay_s: float = 0.0,
         once: bool = True,
+        with_spark: bool = False,
         **settings: Any,
     ) -> Driver:
         order = {
@@ -149,6 +154,7 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
             "signal": signal_name,
             "delay_s": delay_s,
             "once": once,
+            "with_spark": with_spark,
             "settings": {"properties": QUICK, **SHAPE, **settings},
         }
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(tmp_path)}

@@ -1,6 +1,8 @@
 """A driver in a process of its own that comes to grief at a point: ``python -m tests.spark.chaos.driver``.
 
 The order comes as JSON in the only argument. The last line of its output is the report, if it gets that far.
+To start a JVM costs more than the rest of a test: where Spark is idle at the point, the driver runs the very
+functions that Spark's tasks would run in its own process instead.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from millstream.spark.java import session
-from millstream.spark.load import Detail, Load, Point
+from millstream.spark.load import Detail, Load, Point, fused
+from millstream.spark.load import load as load_module
+from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline
 from millstream.spark.sinks.addresses import sink_for
+from millstream.spark.sinks.base import TaskWriter
 
 SPARK = {
     "spark.driver.memory": "512m",
@@ -22,6 +28,37 @@ SPARK = {
     # Few records: the compiled decoder that the other daemon loads is not worth its time.
     "spark.python.daemon.module": "pyspark.daemon",
 }
+
+
+class Idle:
+    """In Spark's place where it has nothing to do: two cores, and no stage at work."""
+
+    defaultParallelism = 2  # noqa: N815 - Spark's name
+
+    @property
+    def sparkContext(self) -> Idle:  # noqa: N802
+        return self
+
+    def statusTracker(self) -> Idle:  # noqa: N802
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return []
+
+
+class HerePipeline(Pipeline):
+    """Runs the tasks one after the other, here."""
+
+    def run(
+        self,
+        spark: Any,
+        settings: Mapping[str, object],
+        pieces: Sequence[Piece],
+        writer: TaskWriter,
+        tag: str,
+    ) -> list[PieceResult]:
+        task = fused.FusedTask(dict(settings), tuple(pieces), writer, self.shaping)
+        return [task.run(index) for index in range(len(pieces))]
 
 
 class Grief:
@@ -50,9 +87,11 @@ class Grief:
 
 
 def main(order: dict[str, Any]) -> None:
+    if not order["with_spark"]:
+        load_module.Pipeline = HerePipeline  # type: ignore[misc]
     grief = Grief(order["point"], order["nth"], order["signal"], order["delay_s"])
     load = Load(
-        lambda: session("local[2]", **SPARK),
+        (lambda: session("local[2]", **SPARK)) if order["with_spark"] else cast("Any", Idle()),
         topics=[order["topic"]],
         group_id=order["group"],
         bootstrap_servers=order["servers"],

@@ -42,7 +42,8 @@ def test_killed(
 ) -> None:
     if point is Point.BETWEEN_TABLES and isinstance(place, PostgresPlace):
         pytest.skip("PostgreSQL has one transaction: see test_killed_in_the_middle_of_a_transaction")
-    new_driver(topic, place, point, nth, compact=True, **CYCLE).wait_killed()
+    with_spark = point is Point.TASKS_RUNNING
+    new_driver(topic, place, point, nth, with_spark=with_spark, compact=True, **CYCLE).wait_killed()
     new_load(topic, place, compact=True, **CYCLE).run_once()
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)

@@ -34,7 +34,8 @@ def test_a_zombie_wakes_up(
     if point is Point.BETWEEN_TABLES and not isinstance(place, DeltaPlace):
         pytest.skip("PostgreSQL has one transaction")
     nth = 1 if point is Point.TASKS_DONE else 2
-    zombie = new_driver(topic, place, point, nth, signal_name="SIGSTOP")
+    with_spark = point is Point.TASKS_DONE and isinstance(place, DeltaPlace)
+    zombie = new_driver(topic, place, point, nth, signal_name="SIGSTOP", with_spark=with_spark)
     zombie.wait_grief()
     report = new_load(topic, place).run_once()
     assert sum(one.offsets for one in report.ranges) == 60, "it did the work that the zombie had begun"

@@ -25,7 +25,7 @@ TEXTS = [
 def test_the_same_as_spark(spark: Any, text: str) -> None:
     from pyspark.sql.types import DataType
 
-    theirs = DataType.fromDDL(text)
+    theirs: Any = DataType.fromDDL(text)
     ours = ddl.parse(text)
     assert arrow_schema(theirs, "it") == ddl.parse(text.replace(" NOT NULL", ""))
     assert [field.nullable for field in ours] == [field.nullable for field in theirs.fields]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.ranges import OffsetRange
@@ -32,6 +33,13 @@ def test_rows_keep_their_positions(bench: Bench) -> None:
         (1, 2, 20),
     ]
     assert [row["value"] for row in rows(found.rejected)] == [b"bad"]
+
+
+def test_positions_that_no_record_has(bench: Bench) -> None:
+    bench.send(ORDERS)
+    sql = "SELECT id, _topic, _partition, _offset + 5 AS _offset FROM batch"
+    with pytest.raises(PySparkException, match=f"sql gives a row the position {bench.topic}, 0, 10, which"):
+        bench.load(schema="id LONG", sql=sql)
 
 
 def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import ProgressConflictError
@@ -73,6 +74,26 @@ def test_drivers_and_a_compaction_at_the_same_time(tmp_path: Path) -> None:
     for partition in range(3):
         assert offsets(rows(path), partition) == [o for o in range(32) if o % 4]
         assert offsets(rows(tmp_path / "orders_rejected"), partition) == list(range(0, 32, 4))
+
+
+def test_another_commit_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the commit: delta-rs must not settle it by itself, but let us look again."""
+    path = tmp_path / "orders"
+    driver, other = Driver(DeltaSink(path)).prepared(), Driver(DeltaSink(path)).prepared()
+    commit = DeltaTable.create_write_transaction
+    done: list[bool] = []
+
+    def late(handle: DeltaTable, *args: Any, **more: Any) -> None:
+        if handle.table_uri.rstrip("/").endswith("orders") and not done:
+            done.append(True)
+            other.load(step(1, 0, 5))
+        commit(handle, *args, **more)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
+    driver.load(step(0, 0, 5))
+    table = DeltaTable(str(path))
+    assert table.transaction_version("millstream/lake/orders/0/at") == table.version() == 2
+    assert offsets(rows(path), 0) == offsets(rows(path), 1) == list(range(5))
 
 
 END = 150

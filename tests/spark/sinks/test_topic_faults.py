@@ -138,6 +138,29 @@ def test_a_record_that_makes_many_rows(site: TopicSite) -> None:
     assert written(site) == [0] * 7 + [1] * 2
 
 
+@pytest.mark.usefixtures("small_batches")
+def test_a_broker_that_has_forgotten_the_producer(site: TopicSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a day it takes any number: then what is there already is known by its position alone."""
+    original = TopicLog.append
+
+    def uncounted(self: TopicLog, where: TopicPartition, records: list[Record], *_: Any) -> int:
+        return original(self, where, records)
+
+    monkeypatch.setattr(TopicLog, "append", uncounted)
+
+    def dies(number: int, do: Callable[[], int]) -> int:
+        if number == 3:
+            raise Stopped
+        return do()
+
+    driver = another(site)
+    with appending(dies), pytest.raises(Stopped):
+        driver.sink.commit(driver.plan(step(0, 0, 10), run="r"), nowhere)
+    assert written(site) == list(range(6))
+    another(site).load(step(0, 0, 12))
+    assert written(site) == list(range(12))
+
+
 # -- zombies
 
 
@@ -168,6 +191,22 @@ def test_a_zombie_wakes_up_between_writes(site: TopicSite, asleep_at: int, taken
     driver.load(step(0, taken, 20), run="rows")
     assert written(site) == list(range(20))
     assert driver.rows_progress() == Progress(20, 20, TOPIC_ID)
+
+
+def test_two_drivers_begin_at_once(site: TopicSite) -> None:
+    """3: both give the partition a producer id; the first one counts for both."""
+    first, second = another(site), another(site)
+    cycles = [driver.plan(step(0, 0, 10)) for driver in (first, second)]
+    identify = second.sink._identify  # type: ignore[attr-defined]
+
+    def late(*arguments: Any) -> Any:
+        first.sink.commit(cycles[0], nowhere)
+        return identify(*arguments)
+
+    second.sink._identify = late  # type: ignore[attr-defined]
+    with pytest.raises(ProgressConflictError):
+        second.sink.commit(cycles[1], nowhere)
+    assert written(site) == list(range(10))
 
 
 def test_a_zombie_from_before_a_rewind_is_refused(site: TopicSite) -> None:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import __main__ as command
 from benchmarks import chart, report
 from benchmarks.chart import Bar, bars, svg
 from benchmarks.report import Section, ratio, table
@@ -81,3 +82,4 @@ def test_without_figures_it_says_what_to_do(results: Path) -> None:
     report.write([Section(chart.SECTION, "nothing yet")])
     with pytest.raises(ValueError, match="no figures"):
         chart.draw()
+    assert command.main(["chart"]) == 1

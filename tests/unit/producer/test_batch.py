@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.producer.accumulator import PartitionQueue
@@ -35,6 +35,7 @@ def batch_of(records: list[tuple[bytes | None, bytes | None, int, list[tuple[str
     return batch
 
 
+@settings(deadline=None)
 @given(st.lists(RECORDS, min_size=1, max_size=20), st.sampled_from([Codec.NONE, Codec.GZIP]))
 def test_what_is_encoded_is_what_was_added(records: list[Any], codec: Codec) -> None:
     encoded = batch_of(records).encode(codec, None)
@@ -111,6 +112,7 @@ def test_times_are_the_clocks_or_the_callers() -> None:
     assert (batch.size, batch.room) == (60, 440)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
 def test_parts_of_times(stamps: list[int], data: st.DataObject) -> None:
     times = Times()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.producer.columns import Columns, column_of, encode_lists, headers_of, no_fields, row_numbers
@@ -67,11 +67,13 @@ def plainly(records: list[Any]) -> bytes:
     return encode_batch(data, producer_id=5, producer_epoch=1, base_sequence=7)
 
 
+@settings(deadline=None)
 @given(RECORDS)
 def test_the_same_bytes_as_the_plain_encoder(checking: Kernels, records: list[Any]) -> None:
     assert by_lists(checking, records) == plainly(records)
 
 
+@settings(deadline=None)
 @given(RECORDS)
 def test_the_plain_decoder_reads_what_it_wrote(kernels: Kernels, records: list[Any]) -> None:
     read = decode_batch(by_lists(kernels, records), max_decompressed_bytes=1 << 24)
@@ -83,6 +85,7 @@ def test_thousands_of_records_and_times_that_run_back(kernels: Kernels) -> None:
     assert by_lists(kernels, records) == plainly(records)
 
 
+@settings(deadline=None)
 @given(RECORDS, st.integers(0, 3000), st.data())
 def test_it_stops_where_the_next_record_does_not_fit(
     checking: Kernels, records: list[Any], room: int, data: st.DataObject
@@ -112,6 +115,7 @@ def test_it_stops_where_the_next_record_does_not_fit(
 # -- partitions
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=50), st.integers(1, 1000))
 def test_keys_hash_as_in_java(checking: Kernels, keys: list[bytes | None], partitions: int) -> None:
     """The vectors that Java printed are in test_partitioner; here is what agrees with them."""
@@ -143,6 +147,7 @@ def test_a_partition_that_was_chosen_is_kept(kernels: Kernels) -> None:
     assert chosen.tolist() == [5, partition_for_key(b"a", 7), 0, -1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-1, 4), max_size=60))
 def test_rows_are_grouped_in_their_order(checking: Kernels, partitions: list[int]) -> None:
     ends, order = np.zeros(6, np.int64), np.empty(len(partitions), np.int64)

@@ -38,7 +38,8 @@ def offset_commit(who: GroupMetadata, offsets: Offsets) -> Callable[[int], Offse
     def build(version: int) -> OffsetCommitRequest:
         if who.group_instance_id is not None and version < _STATIC_SINCE:
             raise UnsupportedVersionError(
-                f"the broker is too old for commits of group_instance_id {who.group_instance_id!r}"
+                f"the broker is too old for commits of group_instance_id {who.group_instance_id!r}: "
+                "static membership needs Kafka 2.3 or later"
             )
         return OffsetCommitRequest(
             group_id=who.group_id,

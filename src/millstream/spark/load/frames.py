@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.errors import MisuseError
 from millstream.spark.load import columns, ddl
 from millstream.spark.load.checks import FAILED
 from millstream.spark.load.fused import RESULT_DDL, Piece, PieceResult, answer, results
@@ -166,7 +167,9 @@ class WriteTask:
             return
 
         def write(batch: pa.RecordBatch, output: TaskOutput) -> int:
-            output.write_rows(partitioning.add(conformed(batch, self.schema)))
+            rows = conformed(batch, self.schema)
+            self._check_positions(rows)
+            output.write_rows(partitioning.add(rows))
             return 0
 
         def everything() -> Iterator[pa.RecordBatch]:
@@ -174,6 +177,23 @@ class WriteTask:
             yield from filled
 
         yield self._written(None, everything(), write)
+
+    def _check_positions(self, rows: pa.RecordBatch) -> None:
+        """A query that changes positions would put rows where no rewind finds them: raise instead."""
+        import pyarrow.compute as pc
+
+        names = columns.POSITIONS[:3] if "_offset" in self.schema.names else columns.RAW[:3]
+        topics, partitions, offsets = (rows.column(name) for name in names)
+        known = None
+        for (topic, partition), (start, end) in _spans(self.pieces).items():
+            right = pc.and_(pc.equal(topics, topic), pc.equal(partitions, partition))
+            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+            right = pc.and_(right, inside).fill_null(False)
+            known = right if known is None else pc.or_(known, right)
+        if known is not None and known.false_count:
+            place = known.to_pylist().index(False)
+            position = ", ".join(str(column[place]) for column in (topics, partitions, offsets))
+            raise MisuseError(f"sql gives a row the position {position}, which is none of its records'")
 
     def _written(
         self,
@@ -220,6 +240,16 @@ class WriteTask:
             return good, reasons
         reasons = pc.replace_with_mask(reasons, reasons.is_null(), refused)
         return good.filter(refused.is_null()), reasons
+
+
+def _spans(pieces: Sequence[Piece]) -> dict[tuple[str, int], tuple[int, int]]:
+    """From where to where the pieces of each partition go."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for piece in pieces:
+        part = piece.range
+        start, end = spans.get((part.topic, part.partition), (part.start, part.end))
+        spans[part.topic, part.partition] = min(start, part.start), max(end, part.end)
+    return spans
 
 
 def _stage(write: Callable[[Iterable[pa.RecordBatch]], Iterator[PieceResult]]) -> Stage:

@@ -100,7 +100,8 @@ def _good(frame: Any) -> Any:
     """The rows of a parsed frame that are good, without what stands beside them."""
     from pyspark.sql import functions
 
-    names = [functions.col(f"`{name}`") for name in frame.columns if name not in _BESIDE]
+    quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in _BESIDE]
+    names = [functions.col(name) for name in quoted]
     return frame.where(functions.col(frames.REASON).isNull()).select(*names)
 
 

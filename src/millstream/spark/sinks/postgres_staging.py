@@ -37,9 +37,7 @@ from millstream.spark.sinks.postgres_types import column_type, refusal
 LITTER_S: Final = 86_400
 """A staging table that is older belongs to nobody: no cycle takes a day."""
 _PIECE: Final = 128 << 10
-_NAME: Final = re.compile(
-    r"millstream_staging_(?P<made>\d+)_(?P<cycle>[0-9a-f]{16})_[0-9a-f]{8}_(rows|bad)"
-)
+_NAME: Final = re.compile(r"millstream_staging_(?P<made>\d+)_(?P<cycle>[0-9a-f]{16})_[0-9a-f]{8}_(rows|bad)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,6 @@ class PartitionCommit:
         sequence = before.sequence + len(lost) + 1
         after = replace(after, sequence=sequence, cycle_id=self._cycle.cycle_id, word=uuid.uuid4().hex)
         failure: MillstreamError | None = None
-        was = self._journal.entry(self._where)
         try:
             self._journal.write(self._where, before, after, lost)
         except MillstreamError as error:
@@ -164,7 +163,7 @@ class PartitionCommit:
         self._journal.refresh()
         if self._journal.has(after):
             return after
-        if self._journal.entry(self._where) != was or isinstance(failure, OUTPACED):
+        if self._journal.progress(self._where) != before.progress or isinstance(failure, OUTPACED):
             raise self._conflict() from failure
         reason = failure or "the broker said that it was, and it cannot be read"
         raise SinkError(

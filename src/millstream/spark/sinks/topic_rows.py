@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ _SCHEMA: Final = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp", pa.int64()),  # milliseconds, as Kafka counts
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", _HEADERS),
@@ -90,6 +89,7 @@ class TopicOutput:
             return
         names = ("topic", "partition", "offset") if rejected else self.tables.positions
         columns |= dict(zip(("topic", "partition", "offset"), map(batch.column, names), strict=True))
+        columns["timestamp"] = columns["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
         columns["rejected"] = pa.repeat(pa.scalar(rejected), batch.num_rows)
         arrays = [columns[field.name].cast(field.type) for field in _SCHEMA]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
@@ -169,11 +169,8 @@ def _read(payload: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _row(row: dict[str, Any]) -> Row:
-    at: datetime | None = row["timestamp"]
     headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
-    return Row(
-        row["offset"], None if at is None else int(at.timestamp() * 1000), row["key"], row["value"], headers
-    )
+    return Row(row["offset"], row["timestamp"], row["key"], row["value"], headers)
 
 
 def source_of(headers: Iterable[dict[str, Any]] | None) -> tuple[TopicPartition, int, str] | None:

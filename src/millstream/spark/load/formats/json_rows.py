@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 DEEPEST: Final = 256
 """Objects and arrays may stand so deep inside each other."""
 _SHOWN: Final = 40
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _LONGEST_INTEGER: Final = 25
 """More digits than the largest LONG has by far: Python need not try to read them."""
 
@@ -117,9 +115,16 @@ def _depth_may_exceed(text: str) -> bool:
 
 
 def _depth(text: str) -> int:
+    """How deep brackets are nested outside of strings; in one pass, whatever the text is."""
     depth = deepest = 0
-    for sign in _STRINGS.sub("", text):
-        if sign in "{[":
+    in_string = escaped = False
+    for sign in text:
+        if in_string:
+            in_string = escaped or sign != '"'
+            escaped = sign == "\\" and not escaped
+        elif sign == '"':
+            in_string = True
+        elif sign in "{[":
             depth += 1
             deepest = max(deepest, depth)
         elif sign in "}]":

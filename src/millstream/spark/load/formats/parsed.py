@@ -79,7 +79,9 @@ def one_by_one(
 
 
 def shortened(reason: str) -> str:
-    """A reason, cut where it would be longer than anybody reads."""
+    """A reason, cut where it would be longer than anybody reads; always Unicode, whatever it quotes."""
+    if not reason.isascii():
+        reason = reason.encode(errors="backslashreplace").decode()
     return reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"
 
 

@@ -1,0 +1,49 @@
+"""Count customers per country in a table: a load with SQL, right however often it runs.
+
+The query counts the records of each range that is loaded, and the table keeps these counts with their ranges.
+Run it again: only new records are counted. Rewind the group (``millstream group reset``) and run it again:
+what is loaded anew replaces what was counted before. The sum is always the number of customers.
+"""
+
+import argparse
+import json
+from collections import Counter
+
+from deltalake import DeltaTable
+
+from millstream.spark import DeltaSink, Load
+from millstream.spark.java import session
+
+COUNT = "SELECT CAST(value AS STRING) AS country, count(*) AS customers FROM batch GROUP BY country"
+
+
+def main() -> None:
+    """Load what is new, and print what the table says then."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
+    parser.add_argument("--topic", default="customerCountries")
+    parser.add_argument("--group", default="CountryTable")
+    parser.add_argument("--table", default="countries", help="a directory, made when it is missing")
+    options = parser.parse_args()
+
+    spark = session("local[*]")
+    report = Load(
+        spark,
+        topics=[options.topic],
+        group_id=options.group,
+        bootstrap_servers=options.bootstrap_servers,
+        sink=DeltaSink(options.table),
+        checks=["value IS NOT NULL"],  # a record without a country is kept apart, with this as the reason
+        sql=COUNT,
+    ).run_once()
+    spark.stop()
+
+    print(f"{report.records} new records, {report.rejected} of them rejected")
+    customers: Counter[str] = Counter()
+    for row in DeltaTable(options.table).to_pyarrow_table().to_pylist():
+        customers[row["country"]] += row["customers"]
+    print(json.dumps(customers, sort_keys=True))
+
+
+if __name__ == "__main__":
+    main()

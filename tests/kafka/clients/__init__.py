@@ -1,0 +1,1 @@
+"""Other people's clients: how each is built, started and listened to."""

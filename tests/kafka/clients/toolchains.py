@@ -1,0 +1,83 @@
+"""What clients in other languages need: built once, into ``.cache``; what is missing is named, not hidden."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.kafka.not_run import not_run
+
+HERE: Final = Path(__file__).parent
+CACHE: Final = HERE.parents[2] / ".cache" / "kafka-clients"
+_GO_ELSEWHERE: Final = Path("/usr/local/go/bin/go")
+_BUILD_SECONDS: Final = 900.0
+
+
+def franz() -> list[str]:
+    """The command of the Go program, built if it was changed."""
+    go = shutil.which("go") or (str(_GO_ELSEWHERE) if _GO_ELSEWHERE.exists() else None)
+    if go is None:
+        not_run("franz-go", "go is not on the PATH")
+    binary = CACHE / "franz"
+    sources = [HERE / "franz" / name for name in ("main.go", "go.mod", "go.sum")]
+    with _lock("franz"):
+        if not binary.exists() or binary.stat().st_mtime < max(each.stat().st_mtime for each in sources):
+            go_cache = CACHE.parent / "go"
+            environment = {
+                **os.environ,
+                "GOFLAGS": "-modcacherw",
+                "GOMODCACHE": str(go_cache / "mod"),
+                "GOCACHE": str(go_cache / "build"),
+                "GOTOOLCHAIN": "local",
+            }
+            _build("franz-go", [go, "build", "-o", str(binary), "."], HERE / "franz", environment)
+    return [str(binary)]
+
+
+def kafkajs() -> list[str]:
+    """The command of the JavaScript program; NODE_PATH must lead to ``node_modules``."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            not_run("kafkajs", f"{tool} is not on the PATH")
+    directory = CACHE / "kafkajs"
+    with _lock("kafkajs"):
+        if not (directory / "node_modules" / "kafkajs").is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / "kafkajs" / name, directory / name)
+            _build("kafkajs", ["npm", "ci", "--no-audit", "--no-fund"], directory, dict(os.environ))
+    return ["node", str(HERE / "kafkajs" / "main.js")]
+
+
+def kcat() -> list[str]:
+    if shutil.which("kcat") is None:
+        not_run("kcat", "kcat is not on the PATH")
+    return ["kcat"]
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(what: str, command: list[str], directory: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        not_run(what, f"it could not be built: {done.stderr.strip().splitlines()[-1:]}")

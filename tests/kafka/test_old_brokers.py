@@ -1,0 +1,101 @@
+"""Brokers from before a feature: the user is told which feature, and which Kafka it needs.
+
+A proxy makes the embedded broker look old: it lowers what ApiVersions shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
+from millstream.errors import UnsupportedVersionError
+from millstream.wire import apis
+from tests.kafka.frame_proxy import FrameProxy
+
+SECONDS = 20.0
+T0 = TopicPartition("t", 0)
+
+
+@contextmanager
+def old_broker(most: Mapping[int, int | None]) -> Iterator[str]:
+    """The address of a broker with one topic, ``t``, that knows no more than this."""
+    with FrameProxy(most) as proxy:
+        listener = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+        with EmbeddedBroker(settings=listener) as broker:
+            proxy.target = int(broker.bootstrap_servers.rpartition(":")[2])
+            with Admin(bootstrap_servers=proxy.address) as admin:
+                admin.create_topic("t", partitions=1)
+            yield proxy.address
+
+
+@pytest.mark.parametrize("api", [apis.JOIN_GROUP, apis.SYNC_GROUP, apis.HEARTBEAT], ids=lambda api: api.name)
+def test_static_membership(api: apis.Api) -> None:
+    last_without = {apis.JOIN_GROUP: 4, apis.SYNC_GROUP: 2, apis.HEARTBEAT: 2}
+    with (
+        old_broker({api.key: last_without[api]}) as servers,
+        Consumer(bootstrap_servers=servers, group_id="g", group_instance_id="i") as consumer,
+    ):
+        consumer.subscribe(["t"])
+        with pytest.raises(UnsupportedVersionError, match=r"static membership.*2\.3"):
+            _poll_until_an_error(consumer)
+
+
+def test_a_dynamic_member_needs_none_of_it() -> None:
+    most = {apis.JOIN_GROUP.key: 2, apis.SYNC_GROUP.key: 1, apis.HEARTBEAT.key: 1, apis.LEAVE_GROUP.key: 1}
+    versions = {apis.FETCH.key: 4, apis.LIST_OFFSETS.key: 1, apis.OFFSET_COMMIT.key: 3, apis.METADATA.key: 4}
+    older = {apis.OFFSET_FETCH.key: 3, apis.FIND_COORDINATOR.key: 1, apis.PRODUCE.key: 3}
+    with old_broker({**most, **versions, **older, apis.OFFSET_FOR_LEADER_EPOCH.key: None}) as servers:
+        with Producer(bootstrap_servers=servers) as producer:
+            producer.send("t", b"old").result(SECONDS)
+        with Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            assert [record.value for record in consumer.poll(SECONDS)] == [b"old"]
+            consumer.commit()
+            assert consumer.committed([T0])[T0].offset == 1  # type: ignore[union-attr]
+
+
+def _poll_until_an_error(consumer: Consumer) -> None:
+    for _ in range(int(SECONDS * 10)):
+        consumer.poll(0.1)
+
+
+@pytest.mark.parametrize(
+    ("api", "call", "words"),
+    [
+        (apis.DELETE_RECORDS, lambda admin: admin.delete_records({T0: 0}), r"DeleteRecords.*0\.11"),
+        (apis.CREATE_PARTITIONS, lambda admin: admin.create_partitions("t", 2), r"CreatePartitions.*1\.0"),
+        (apis.DELETE_GROUPS, lambda admin: admin.delete_groups("g"), r"DeleteGroups.*1\.1"),
+        (
+            apis.OFFSET_DELETE,
+            lambda admin: admin.delete_group_offsets("g", [T0]),
+            r"OffsetDelete.*2\.4",
+        ),
+        (
+            apis.INCREMENTAL_ALTER_CONFIGS,
+            lambda admin: admin.alter_configs("t", {"retention.ms": 1000}),
+            r"IncrementalAlterConfigs.*2\.3",
+        ),
+        (apis.DESCRIBE_CLUSTER, lambda admin: admin.describe_cluster(), r"DescribeCluster.*2\.8"),
+        (apis.DESCRIBE_LOG_DIRS, lambda admin: admin.describe_log_dirs(), r"DescribeLogDirs.*1\.0"),
+    ],
+    ids=lambda value: value.name if isinstance(value, apis.Api) else "",
+)
+def test_what_an_administrator_asks_for(api: apis.Api, call: Callable[[Admin], object], words: str) -> None:
+    with (
+        old_broker({api.key: None}) as servers,
+        Admin(bootstrap_servers=servers) as admin,
+        pytest.raises(UnsupportedVersionError, match=words),
+    ):
+        call(admin)
+
+
+def test_the_record_with_the_largest_timestamp() -> None:
+    with (
+        old_broker({apis.LIST_OFFSETS.key: 6}) as servers,
+        Admin(bootstrap_servers=servers) as admin,
+        pytest.raises(UnsupportedVersionError, match=r"max_timestamp.*3\.0"),
+    ):
+        admin.list_offsets([T0], "max_timestamp")
