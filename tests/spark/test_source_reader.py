@@ -201,7 +201,7 @@ def test_markers_of_transactions_are_no_loss() -> None:
         produce_in_transactions(servers, topic)
         given: dict[str, object] = {"bootstrap.servers": servers}
         end = admin.list_offsets(topic)[TopicPartition(topic, 0)]
-        assert end is not None and end.offset == 9, "three records and a marker, twice; one more"
+        assert end is not None and end.offset == 8, "three records and a marker, twice"
         whole = OffsetRange(topic, 0, 0, 8)
         assert offsets(given, whole) == [0, 1, 2, 4, 5, 6], "the last offset is a marker"
         committed = {**given, "isolation.level": "read_committed"}
@@ -222,9 +222,6 @@ def produce_in_transactions(servers: str, topic: str) -> None:
             producer.produce(topic, b"x", partition=0)
         producer.flush(30)
         outcome(30)
-    plain = Librdkafka({"bootstrap.servers": servers})
-    plain.produce(topic, b"last", partition=0)
-    plain.flush(30)
 
 
 # -- loss

@@ -88,7 +88,7 @@ class Grief:
 
 def main(order: dict[str, Any]) -> None:
     if not order["with_spark"]:
-        load_module.Pipeline = HerePipeline  # type: ignore[misc]
+        vars(load_module)["Pipeline"] = HerePipeline
     grief = Grief(order["point"], order["nth"], order["signal"], order["delay_s"])
     load = Load(
         (lambda: session("local[2]", **SPARK)) if order["with_spark"] else cast("Any", Idle()),

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from millstream.admin import Admin
+from millstream.errors import GroupIdNotFoundError
 from millstream.spark.load import Point
 from tests.spark.chaos.conftest import NewDriver, NewLoad
 from tests.spark.chaos.places import Place, PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled
+from tests.spark.load.conftest import until
 
 CYCLE: dict[str, Any] = {"max_records": 24}
 """Three cycles for the 60 records."""
@@ -59,9 +61,9 @@ def test_killed_in_a_rebalance(
     new_load: NewLoad,
 ) -> None:
     """The second time the group shares out is when the other driver comes for half of the partitions."""
-    driver = new_driver(topic, place, Point.REBALANCING, 2, once=False, **CYCLE)
-    sink = place.sink()
-    new_load(topic, place, sink=sink, **CYCLE).run_once()
+    driver = new_driver(topic, place, Point.REBALANCING, 2, once=False, max_records=4)
+    until(lambda: admin.describe_group(group).members, or_error=GroupIdNotFoundError)
+    new_load(topic, place, **CYCLE).run_once()
     driver.wait_killed()
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)

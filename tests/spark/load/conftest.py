@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,13 +77,17 @@ def running(load: Load, every: float = 0.0) -> Iterator[Background]:
         background.join()
 
 
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait for a condition, and return what it found."""
+def until(
+    condition: Callable[[], Any], seconds: float = 60.0, or_error: type[Exception] | None = None
+) -> Any:
+    """Wait for a condition, and return what it found; ``or_error`` means: not yet."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while True:
+        with suppress(*filter(None, [or_error])):
+            if found := condition():
+                return found
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
-    return found
 
 
 def offsets(topic: str, partition: int, start: int, end: int) -> list[tuple[str, int, int]]:

@@ -6,7 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from millstream.errors import DataLostError, LoadFailedError, MillstreamError, MisuseError
+from millstream.errors import (
+    Action,
+    BrokerError,
+    DataLostError,
+    LoadFailedError,
+    MillstreamError,
+    MisuseError,
+)
 from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.report import Tally
 from millstream.spark.load.stopping import Stop
@@ -58,7 +65,7 @@ class Patience:
             self._stop.wait(_CONFLICT_SECONDS)
         except Exception as error:
             self._failures += 1
-            if self._failures >= self.tries or not isinstance(error, MillstreamError):
+            if self._failures >= self.tries or not _may_pass(error):
                 raise self._failed(error, ranges) from error
             log.warning("the load tries again after: %s", error)
             self._stop.wait(_BACKOFF_SECONDS * self._failures)
@@ -78,3 +85,9 @@ class Patience:
             [(one.topic, one.partition, one.start, one.end) for one in ranges],
             committed,
         )
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another try makes sense: not for defects, nor where another member has taken this one's place."""
+    is_fatal = isinstance(error, BrokerError) and error.action is Action.FATAL
+    return isinstance(error, MillstreamError) and not is_fatal

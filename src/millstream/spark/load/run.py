@@ -44,6 +44,8 @@ _IDLE_SECONDS: Final = 0.1
 _OTHERS_SECONDS: Final = 0.5
 _PASSING_SECONDS: Final = 5.0
 _LONG_JOIN_SECONDS: Final = 5.0
+_COMPACT_CYCLES: Final = 16
+"""How many cycles a load that runs on lets pass before it joins their files."""
 _CONNECT_CORES: Final = 8
 """How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
 
@@ -88,6 +90,7 @@ class Run:
         self._lag = 0
         self._state = "joining"
         self._offsets_done = 0
+        self._compacted = 0
         self._patience = Patience(self._tally, stop)
         self._refused_since: float | None = None
 
@@ -124,7 +127,8 @@ class Run:
         with suppress(StoppedError):
             while not self._stop.is_wanted:
                 due = time.monotonic() + every
-                if self._catch_up():
+                self._catch_up()
+                if self._tally.cycles - self._compacted >= _COMPACT_CYCLES:
                     self._compact()
                 self._state = "waiting"
                 self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
@@ -143,10 +147,9 @@ class Run:
                     self._job.group_id,
                 )
 
-    def _catch_up(self) -> bool:
-        """Load up to the ends as they are now; returns whether there was anything."""
+    def _catch_up(self) -> None:
+        """Load up to the ends as they are now."""
         ends: dict[TopicPartition, int] | None = None
-        before = self._tally.cycles
         while not self._stop.is_wanted:
             plan = self._patience.attempt(self._plan)
             if plan is None:
@@ -155,7 +158,6 @@ class Run:
                 ends = {one: seen.log_end for one, seen in plan.seen.items()}
             if not self._advance(plan, ends):
                 break
-        return self._tally.cycles > before
 
     def _advance(self, plan: Plan, ends: Mapping[TopicPartition, int]) -> bool:
         """Do the next thing that is to be done; False if there is nothing."""
@@ -326,6 +328,7 @@ class Run:
         if self._job.compact_bytes is None:
             return
         self._state = "compacting"
+        self._compacted = self._tally.cycles
         self._job.observer(Point.COMPACTING, Detail())
         self._job.sink.compact(self._job.compact_bytes, lambda place: None)
 
