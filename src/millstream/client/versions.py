@@ -72,19 +72,25 @@ class Negotiation:
         A broker that does not know our version says so in the format of version 0, whatever was asked.
         """
         refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
-        correlation_id, response = decode_response(ApiVersionsRequest, 0 if refused else self.version, frame)
-        assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
         if refused:
-            self.version = self._lower_version(response)
-            return correlation_id, None
+            self.version = self._lower_version(frame)
+            return int.from_bytes(frame[:4], "big", signed=True), None
+        correlation_id, response = decode_response(ApiVersionsRequest, self.version, frame)
+        assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
         raise_for_code(response.error_code, f"{self._broker} does not say which versions it speaks")
         if not response.api_keys:
             raise CorruptMessage(f"{self._broker} says that it speaks no API at all")
         return correlation_id, BrokerVersions.from_keys(response.api_keys, self._broker)
 
-    def _lower_version(self, response: ApiVersionsResponse) -> int:
-        ranges = BrokerVersions.from_keys(response.api_keys, self._broker).ranges
-        _, theirs = ranges.get(apis.API_VERSIONS.key, (0, 0))
+    def _lower_version(self, frame: memoryview) -> int:
+        theirs = 0
+        try:
+            _, response = decode_response(ApiVersionsRequest, 0, frame)
+            assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
+            ranges = BrokerVersions.from_keys(response.api_keys, self._broker).ranges
+            _, theirs = ranges.get(apis.API_VERSIONS.key, (0, 0))
+        except CorruptMessage:  # some say no in a format of their own: the code is enough
+            pass
         if self.version == 0:
             raise UnsupportedVersionError(f"{self._broker} refuses every version of {apis.API_VERSIONS.name}")
         # A broker that names no lower version than the one it refused gets the lowest, which all must know.

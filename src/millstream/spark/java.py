@@ -60,6 +60,8 @@ _DEFAULTS: Final = {
 _LOCAL_DEFAULTS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Spark's 200 are for clusters: on one machine a small stream would spend its time on empty tasks.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
 
 

@@ -88,6 +88,6 @@ class Patience:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether another try makes sense: not for defects, nor where another member has taken this one's place."""
+    """Whether another try makes sense: not for defects, nor where another member has taken its place."""
     is_fatal = isinstance(error, BrokerError) and error.action is Action.FATAL
     return isinstance(error, MillstreamError) and not is_fatal

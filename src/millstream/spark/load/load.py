@@ -213,7 +213,13 @@ class Load:
 
     def _prepare(self, session: Later[Any]) -> None:
         spark = session.get() if self._pipeline.needs_spark_for_tables else None
-        self._sink.prepare(self._group_id, self._pipeline.tables(spark))
+        tables = self._pipeline.tables(spark)
+        if self._pipeline.aggregates and not getattr(self._sink, "replaces", True):
+            raise ConfigError(
+                f"a query that aggregates cannot be loaded into {self._sink.name}, which cannot replace rows "
+                "that were written before a crash: load into a table instead"
+            )
+        self._sink.prepare(self._group_id, tables)
 
     def _aligned(self) -> Aligned | None:
         """Where rows stand for whole ranges, a rewind begins at the start of one."""
