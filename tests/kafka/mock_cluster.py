@@ -9,8 +9,20 @@ from importlib.metadata import files
 from types import TracebackType
 from typing import Any, Final, Self
 
+from millstream.wire import apis
+
 _PRODUCER: Final = 0
 _OK: Final = 0
+_MOST: Final = {
+    apis.FIND_COORDINATOR.key: 2,
+    apis.JOIN_GROUP.key: 5,
+    apis.SYNC_GROUP.key: 3,
+    apis.HEARTBEAT.key: 3,
+    apis.LEAVE_GROUP.key: 1,
+    apis.OFFSET_COMMIT.key: 7,
+    apis.OFFSET_FETCH.key: 5,
+}
+"""The versions that librdkafka itself uses: the mock claims more than it can read."""
 
 
 @cache
@@ -37,6 +49,9 @@ class MockCluster:
         assert self._handle, error.value
         self._cluster = library.rd_kafka_handle_mock_cluster(ctypes.c_void_p(self._handle))
         self._call("group_initial_rebalance_delay_ms", ctypes.c_int32(100))
+        for api_key, version in _MOST.items():
+            limits = (ctypes.c_int16(api_key), ctypes.c_int16(0), ctypes.c_int16(version))
+            assert self._call("set_apiversion", *limits) == _OK
 
     def __enter__(self) -> Self:
         return self

@@ -228,19 +228,19 @@ def _read_stream(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     if not len(data):
         raise _damaged(codec, "it is empty")
     arrow = _pyarrow()
-    wanted = max(_FIRST_READ_BYTES, _FIRST_READ_RATIO * len(data))
+    # Not stream.read(): where that fails, pyarrow never frees what it was going to return.
+    room = memoryview(bytearray(min(max(_FIRST_READ_BYTES, _FIRST_READ_RATIO * len(data)), max_bytes + 1)))
     out = BytesIO()
     try:
         with arrow.CompressedInputStream(
             arrow.BufferReader(arrow.py_buffer(data)), codec.name.lower()
         ) as stream:
-            while chunk := stream.read(min(wanted, max_bytes + 1 - out.tell())):
-                if len(chunk) < wanted and not out.tell() and len(chunk) <= max_bytes:
-                    return bytes(chunk)  # all of it: a stream fills what was asked for, or has ended
-                out.write(chunk)
+            while count := stream.readinto(room):
+                if count < len(room) and not out.tell():
+                    return bytes(room[:count])  # all of it: a stream fills what it is given, or has ended
+                out.write(room[:count])
                 if out.tell() > max_bytes:
                     raise _too_large(codec, max_bytes)
-                wanted = _FIRST_READ_BYTES * 16
     except OSError as error:
         raise _damaged(codec, error) from None
     return out.getvalue()

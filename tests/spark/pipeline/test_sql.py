@@ -116,6 +116,7 @@ def test_records_are_counted_once(bench: Bench) -> None:
     assert sum(result.records for result in results) == 11
     assert sum(result.written.rejected for result in results) == 1
     assert [result.piece for result in results if result.records] == [0]
+    assert sum(result.written.rows for result in results) == 1, "no sum is made of the empty partition"
 
 
 @pytest.mark.parametrize("sql", ["SELECT sum(id) AS total FROM batch", "SELECT * FROM batch"])

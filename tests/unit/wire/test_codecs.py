@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 import subprocess
 import sys
 import zlib
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -152,3 +154,22 @@ def test_a_bomb_takes_no_memory(codec: Codec) -> None:
     command = [sys.executable, "-c", _BOMB, codec.name]
     grown_kib = int(subprocess.run(command, input=bomb, capture_output=True, check=True, timeout=60).stdout)
     assert grown_kib < 8 << 10, f"{len(bomb)} bytes grew the process by {grown_kib} KiB"
+
+
+def resident_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_damaged_data_leaves_no_memory_behind(codec: Codec) -> None:
+    data = b"\x00" * 20 + compress(codec, b"hello world " * 40)
+
+    def refuse(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(CorruptBatch):
+                decompress(codec, data, LIMIT)
+
+    refuse(500)
+    before = resident_kib()
+    refuse(5000)
+    assert resident_kib() - before < 5000  # one page for each would be four times that

@@ -140,7 +140,8 @@ class Pipeline:
         try:
             rejected = frames.write_pieces(frame, replace(task, with_rows=False))
             query = replace(task, schema=self._query.schema)
-            return rejected + sql.run(spark, self._query, frame, query)
+            filled = {result.piece for result in rejected if result.piece is not None and result.records}
+            return rejected + sql.run(spark, self._query, frame, query, filled)
         finally:
             frame.unpersist()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -80,8 +80,13 @@ def _check_positions(schema: pa.Schema, shaping: Shaping) -> None:
             raise ConfigError(f"sql: {name} must stay as it is: it says which record a row came from")
 
 
-def run(spark: Any, shaped: QueryShape, frame: Any, task: frames.WriteTask) -> list[PieceResult]:
-    """Run the query over the good rows of a parsed frame, and write what it makes."""
+def run(
+    spark: Any, shaped: QueryShape, frame: Any, task: frames.WriteTask, filled: Container[int]
+) -> list[PieceResult]:
+    """Run the query over the good rows of a parsed frame, and write what it makes.
+
+    ``filled`` are the pieces that had records: of nothing, no sum is made.
+    """
     from pyspark.sql import functions
 
     if not shaped.aggregates:
@@ -89,6 +94,7 @@ def run(spark: Any, shaped: QueryShape, frame: Any, task: frames.WriteTask) -> l
     pieces = [
         (_good(frame.where(functions.col(frames.PIECE) == index)), piece)
         for index, piece in enumerate(task.pieces)
+        if index in filled
     ]
     found: list[PieceResult] = []
     for first in range(0, len(pieces), _AT_A_TIME):
