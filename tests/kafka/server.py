@@ -163,6 +163,8 @@ def _keep(directory: Path) -> None:
                 pass
     except RuntimeError as error:
         _tell(directory, error=str(error))
+    if not is_alive(owner):  # nobody else will
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _tell(directory: Path, **state: str) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peers import java
 from millstream import Admin, EmbeddedBroker, TopicPartition
+from tests.kafka.clients.processes import JAVA_OPTIONS, run
 from tests.kafka.clients.registry import CLIENTS, AnyMember, Client
 from tests.kafka.results import record
 from tests.system.foreign_members import Ledger
@@ -146,3 +148,30 @@ def _restart_the_broker(life: Life) -> None:
     life.until_committed()
     life.until_owned(one=4)
     life.done.append("broker restart")
+
+
+@pytest.mark.timeout(240)
+def test_tools_of_java(broker: EmbeddedBroker) -> None:
+    """The console clients, kafka-topics and kafka-consumer-groups."""
+    CLIENTS["Java"].needs()
+
+    def tool(name: str, *arguments: str, text: str = "") -> str:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        return run(java(f"org.apache.kafka.tools.{name}", *where, *arguments, options=JAVA_OPTIONS), text)
+
+    tool("TopicCommand", "--create", "--topic", "t", "--partitions", "2")
+    assert "PartitionCount: 2" in tool("TopicCommand", "--describe", "--topic", "t")
+    tool("ConsoleProducer", "--topic", "t", text="one\ntwo\nthree\n")
+    read = tool(
+        "consumer.ConsoleConsumer", "--topic", "t", "--group", "g", "--from-beginning", "--max-messages", "3"
+    )
+    assert sorted(read.split()) == ["one", "three", "two"]
+    groups = "consumer.group.ConsumerGroupCommand"
+    described = tool(groups, "--describe", "--group", "g").splitlines()
+    lags = [line.split()[5] for line in described if line.startswith("g ")]
+    assert lags == ["0", "0"]
+    tool(groups, "--reset-offsets", "--to-earliest", "--group", "g", "--topic", "t", "--execute")
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert {each.offset for each in admin.group_offsets("g").values()} == {0}
+    assert "was successful" in tool(groups, "--delete", "--group", "g")
+    assert "g" not in tool(groups, "--list").split()

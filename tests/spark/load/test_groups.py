@@ -108,7 +108,8 @@ def test_a_cycle_that_is_committing_ends_before_its_partitions_go(
         assert pause.reached.wait(60)
         with running(second):
             until(lambda: admin.describe_group(group).state == "PreparingRebalance")
-            assert second.snapshot().partitions == 0
+            assert not pause.go.wait(1.0)
+            assert second.snapshot().partitions == 0, "the group waits for the commit"
             pause.go.set()
             until(lambda: second.snapshot().partitions == 1)
             committed = admin.group_offsets(group, topic)

@@ -228,6 +228,44 @@ def test_lesson_12_a_consumers_offset_is_not_trusted(
     assert any("not trusted" in note for note in report.notes)
 
 
+class Stumbling(SqliteSink):
+    """A sink that is cut off right after its first commit, which has no rows: as if the driver had died."""
+
+    stumbled = False
+
+    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
+        super().commit(cycle, at)
+        if not self.stumbled:
+            self.stumbled = True
+            raise SinkError("cut off")
+
+
+def test_lesson_12_not_even_after_a_crash_in_the_first_commit(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    """With progress in the sink, the consumer's offset would look like a wish to skip."""
+    from millstream.consumer import Consumer
+
+    topic = new_topic()
+    fill(topic, 10)
+    with Consumer(bootstrap_servers=admin_servers(admin), group_id=group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 7})
+    report = new_load(topic, sink=Stumbling(sink.directory)).run_once()
+    assert sink.positions() == offsets(topic, 0, 0, 10)
+    assert not report.lost
+
+
+def test_lesson_11_the_group_is_repaired_though_nothing_is_new(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    fill(topic, 10)
+    new_load(topic).run_once()
+    admin.delete_group_offsets(group, [TopicPartition(topic, 0)])
+    assert new_load(topic, starting="latest").run_once().cycles == 0
+    assert committed(admin, group, topic) == {0: 10, 1: 0}
+
+
 def admin_servers(admin: Admin) -> str:
     brokers = admin.describe_cluster().brokers
     return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

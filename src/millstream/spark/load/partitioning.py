@@ -38,7 +38,7 @@ class Derived:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_timestamp(column.type):  # in UTC, whatever a zone says
+        if pa.types.is_timestamp(column.type):  # which is UTC: no database of zones is needed
             column = column.cast(pa.timestamp("us"), safe=False)
         if self.function == "date":
             return column.cast(pa.date32(), safe=False)

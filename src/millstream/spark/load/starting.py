@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Final, Generic, TypeVar
 
 from millstream.spark.load.stopping import Stop, StoppedError
@@ -33,9 +33,5 @@ class Later(Generic[T]):
         while stop is not None and not self._future.done():
             if stop.is_wanted:
                 raise StoppedError
-            try:
-                return self._future.result(_LOOK_SECONDS)
-            except TimeoutError:
-                if self._future.done():  # it was the value's own making that timed out
-                    break
+            wait([self._future], _LOOK_SECONDS)
         return self._future.result()

@@ -95,6 +95,12 @@ def test_any_bytes_are_a_row_or_rejected(raw: bytes) -> None:
     assert len(found.bad) + found.rows.num_rows == 2
 
 
+def test_a_decimal_with_too_many_digits() -> None:
+    schema = record(n={"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2})
+    found = AvroParser(schema, None, "none").parse(pa.array([b"\x06\x7f\xff\xff"], pa.binary()))
+    assert found.reasons == ["n: 8.389E+4 does not fit DECIMAL(4,2)"], "as fastavro reads 83886.07"
+
+
 ONE = record(n="long")
 
 

@@ -63,7 +63,7 @@ class CsvParser:
         for sign in ("\n", "\r", self._quote):
             if sign:
                 right = pc.and_(right, pc.invert(pc.match_substring(strings, sign)))
-        # An empty line would be passed over by pyarrow.
+        # pyarrow does not count an empty line at the end.
         right = pc.and_(right, pc.greater(pc.binary_length(values), 0))
         return right.fill_null(False).to_numpy(zero_copy_only=False).copy()
 
