@@ -1,5 +1,5 @@
-"""Fixtures for tests that need Kafka: a broker for the session, a fresh topic for each test, and a reader that
-waits for what should arrive.
+"""Fixtures for tests that need Kafka: a broker for the session, a fresh topic for each test, and a reader
+that waits for what should arrive.
 
 They come with the package: a test only has to name them::
 

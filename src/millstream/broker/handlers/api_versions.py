@@ -41,5 +41,5 @@ def _spoken() -> list[ApiVersion]:
 
 
 def _first_version(api: apis.Api) -> int:
-    """As Kafka 4 does, Produce claims versions that nobody sends any more: librdkafka compresses only then."""
+    """As Kafka 4 does, Produce claims versions that nobody sends: librdkafka compresses only then."""
     return 0 if api is apis.PRODUCE else api.min_version
