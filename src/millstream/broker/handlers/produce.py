@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
-from millstream.wire.batches import BATCH_OVERHEAD, CODEC_MASK, CRC_START, LOG_OVERHEAD, TRANSACTIONAL_BIT
+from millstream.wire.batches import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CRC_START,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
 from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
 
 ACKS_ALL: Final = -1
 _ZSTD_VERSION: Final = 7
+_MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = CRC_START + 1
 """The lower byte of a batch's attributes."""
 _WITHOUT_LOG_START: Final = (
@@ -142,20 +150,26 @@ def _answer_partition(
     partition = topic.partition(data.index) if topic is not None else None
     if partition is None:
         return _failed(data.index, BrokerProblem(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    if refusal is not None:
-        return _failed(data.index, refusal)
-    if data.records is None or not len(data.records):
-        return _failed(
-            data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
-        )
-    if not _is_one_batch(data):
-        return _failed(
-            data.index, BrokerProblem(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
-        )
+    problem = _records_problem(data) or refusal
+    if problem is not None:
+        return _failed(data.index, problem)
     answer = _append(broker, partition, data)
     if not answer.error_code:
         appended.append((partition, answer))
     return answer
+
+
+def _records_problem(data: PartitionProduceData) -> BrokerProblem | None:
+    """What can be told from the outside; the log looks closer."""
+    if data.records is None or not len(data.records):
+        return BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
+    if len(data.records) > BATCH_OVERHEAD and data.records[_MAGIC_AT] != MAGIC:
+        return BrokerProblem(
+            ErrorCode.INVALID_RECORD, f"a batch of format {data.records[_MAGIC_AT]}, not {MAGIC}"
+        )
+    if not _is_one_batch(data):
+        return BrokerProblem(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    return None
 
 
 def _is_one_batch(data: PartitionProduceData) -> bool:

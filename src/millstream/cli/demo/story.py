@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 _PICTURE_WIDTH: Final = 100
+_WEB_FONT: Final = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+"""A picture asks no other server for anything: what it is shown with has a font."""
 
 
 class Story:
@@ -22,7 +26,7 @@ class Story:
 
     def __init__(self, *, silent: bool = False, picture: Path | None = None) -> None:
         drawn: dict[str, Any] = {} if picture is None else {"record": True, "width": _PICTURE_WIDTH}
-        self._console = Console(quiet=silent, highlight=False, **drawn)
+        self._console = Console(file=StringIO() if silent else None, highlight=False, **drawn)
         self._picture = picture
         self._steps = 0
         self._started = time.monotonic()
@@ -35,7 +39,8 @@ class Story:
     def draw(self) -> None:
         """Save all that was told as a picture, if one was asked for."""
         if self._picture is not None:
-            self._console.save_svg(str(self._picture), title="make demo")
+            drawn = self._console.export_svg(title="make demo")
+            self._picture.write_text(_WEB_FONT.sub("", drawn))
 
     def step(self, title: str) -> None:
         """Begin the next step."""

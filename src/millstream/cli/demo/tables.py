@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +33,20 @@ def rejected_beside(table: Path) -> Path:
 
 def look_at(table: Path) -> list[str]:
     """Three commands to look at a table."""
-    open_it = f"from deltalake import DeltaTable, QueryBuilder; t = DeltaTable('{table}')"
-    sql = "SELECT country, count(*), sum(price) FROM rows GROUP BY country"
+    opened = f"d.DeltaTable('{table}')"
+    sql = "SELECT country, sum(price) FROM t GROUP BY country"
+    ask = f"d.QueryBuilder().register('t', {opened}).execute('{sql}').read_all()"
     return [
-        f"millstream load rejected --to delta:{table}",
-        f"python -c \"{open_it}; print(QueryBuilder().register('rows', t).execute('{sql}').read_all())\"",
-        f'python -c "{open_it}; print(*t.history(), sep=chr(10))"',
+        f"{_program('millstream')} load rejected --to delta:{table}",
+        f'{_program("python")} -c "import deltalake as d; print({ask})"',
+        f'{_program("python")} -c "import deltalake as d; print({opened}.history())"',
     ]
+
+
+def _program(name: str) -> str:
+    """What to type for a program of this environment: its name, or its path where the name finds another."""
+    here = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found is not None and Path(found) == here:
+        return name
+    return os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)
