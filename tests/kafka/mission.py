@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that must work. ``tests`` are ``module::function`` of tests/system."""
+    """One thing that must work. ``tests`` are ``module::function`` of tests/system and tests/spark."""
 
     number: int
     what: str
@@ -170,10 +170,20 @@ ROWS: Final = (
         "test_cli_consume::test_reset_moves_a_group",
     ),
     _row(
+        27,
+        "offline loads: one task per partition, failed tasks run again with no duplicates",
+        "test_both_brokers::test_failed_tasks_run_again_and_double_nothing",
+    ),
+    _row(
         28,
         "static membership",
         f"{_STATIC}::test_a_restart_within_the_session_causes_no_rebalance",
         f"{_STATIC}::test_a_second_member_with_the_same_id_fences_the_first",
+    ),
+    _row(
+        29,
+        "the pipeline: read a topic, validate each message, write results to a store",
+        "test_both_brokers::test_messages_are_validated_and_the_bad_ones_kept",
     ),
     _row(30, "customers per country", f"{_EXAMPLES}::test_counting_customers"),
 )

@@ -31,7 +31,7 @@ from millstream.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from millstream.model import RESET_METADATA, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.producer import Producer
 
 SECONDS = 30.0
@@ -235,7 +235,7 @@ def test_reset_tells_before_and_after_and_stays_inside_the_log(admin: Admin, fil
     assert admin.reset_offsets(group, offset=4, topics=[first]) == {first: OffsetReset(filled, 0, None, 4)}
     planned = admin.reset_offsets(group, shift=100, topics=[first], dry_run=True)
     assert planned == {first: OffsetReset(filled, 0, 4, 10, clamped=True)}
-    assert admin.group_offsets(group) == {first: OffsetAndMetadata(4)}
+    assert admin.group_offsets(group) == {first: OffsetAndMetadata(4, RESET_METADATA)}
 
 
 def test_reset_needs_to_be_told_where_and_what(admin: Admin, topic: str) -> None:
