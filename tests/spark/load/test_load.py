@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -379,3 +380,20 @@ def test_one_text_is_no_list_of_topics(spark: SparkSession, sink: SqliteSink) ->
 
 def test_marks_name_their_sink() -> None:
     assert read_mark(str(Mark("c", "delta:x"))) == Mark("c", "delta:x")
+
+
+class AppendOnly(SqliteSink):
+    """A sink like a topic: what is written stays."""
+
+    replaces = False
+
+
+def test_sums_need_a_sink_that_can_replace(new_load: NewLoad, new_topic: NewTopic, tmp_path: Path) -> None:
+    load = new_load(
+        new_topic(),
+        sink=AppendOnly(tmp_path / "log"),
+        schema="country STRING",
+        sql="SELECT country, count(*) AS customers FROM batch GROUP BY country",
+    )
+    with pytest.raises(ConfigError, match="cannot replace rows"):
+        load.run_once()
