@@ -50,6 +50,8 @@ def _millstream(
       echo 'hello' | millstream produce orders
       millstream consume orders --from earliest
 
+    To see all of it at work first, run millstream demo.
+
     Commands talk to --bootstrap-servers, or else to the environment's MILLSTREAM_BOOTSTRAP_SERVERS, or else
     to 127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (misused).
     """

@@ -76,19 +76,19 @@ def consume(
         bool, typer.Option("--headers", metavar="", help="Headers in front.", rich_help_panel=_FORMATS)
     ] = False,
     key_format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="How keys are read.", rich_help_panel=_FORMATS)
+        str, typer.Option(metavar="FORMAT", help="The same for keys.", rich_help_panel=_FORMATS)
     ] = "text",
     value_format: Annotated[
         str,
         typer.Option(
             metavar="FORMAT",
-            help="text, json, hex, base64, int, long, double, avro, …",
+            help="How values are read: text, json, hex, base64, int, long, double, avro, …",
             rich_help_panel=_FORMATS,
         ),
     ] = "text",
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The Avro schema of the values.", rich_help_panel=_FORMATS),
+        typer.Option(metavar="FILE", help="The schema of values in Avro.", rich_help_panel=_FORMATS),
     ] = None,
     properties: options.Properties = None,
     servers: options.Servers = options.DEFAULT_SERVERS,

@@ -42,7 +42,11 @@ def group() -> None:
 def list_groups(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Only groups in this state; repeat it for more."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, as Stable or Empty; repeat it for more.",
+        ),
     ] = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,

@@ -35,7 +35,7 @@ ValueFormat = Annotated[
         "--value-format",
         metavar="FORMAT",
         help="raw, json, avro or csv.",
-        show_default="json with a schema, else raw",
+        show_default="json with --schema, avro with --avro-schema, else raw",
         rich_help_panel=_SHAPE,
     ),
 ]
@@ -155,7 +155,7 @@ def run(
             "--every",
             metavar="SECONDS",
             min=0,
-            help="How often to look for more; 0: always.",
+            help="Without --once: how often to look for more; 0: always.",
             rich_help_panel=_CYCLES,
         ),
     ] = 10.0,
@@ -185,7 +185,7 @@ def run(
         typer.Option(
             "--partition-by",
             metavar="COLUMN",
-            help="Sort the table's files by this; repeat it for more.",
+            help="Divide the table's files by this; repeat it for more.",
             rich_help_panel=_TABLE,
         ),
     ] = None,
@@ -200,7 +200,8 @@ def run(
         typer.Option(metavar="SIZE", help="How large files should be: 128MiB.", rich_help_panel=_TABLE),
     ] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", metavar="", help="Join small files.", rich_help_panel=_TABLE)
+        bool,
+        typer.Option("--compact", metavar="", help="Join small files after loading.", rich_help_panel=_TABLE),
     ] = False,
     starting: Annotated[
         str,

@@ -69,7 +69,7 @@ def produce(
 
     Lines are sent as they are. Each JSON line is checked and sent as it is. Each row of a CSV file is sent as
     a JSON object. The format records takes what millstream consume --json prints. The command is done when
-    all records are on the brokers' disks.
+    the brokers have all records. A topic that is not there is made, if the broker makes topics by itself.
 
     [bold]Examples[/bold]
 

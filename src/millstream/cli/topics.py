@@ -34,7 +34,14 @@ def create(
     name: Name,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", metavar="N", min=1, show_default="the broker's num.partitions"),
+        typer.Option(
+            "--partitions",
+            "-p",
+            metavar="N",
+            min=1,
+            show_default="the broker's num.partitions",
+            help="How many consumers of a group can share it.",
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,

@@ -69,14 +69,14 @@ def _run(story: Story, servers: str, directory: Path, table: Path) -> dict[str, 
 
 
 def _tell_end(story: Story, holds: bool, table: Path | None) -> None:
-    story.tell("")
+    story.pause()
     if not holds:
         story.tell("[bold red]Something does not add up. This must not happen: please report it.[/bold red]")
         return
     if table is not None:
         story.tell(f"The table stays at [bold]{table}[/bold]. To look at it:")
         story.by_hand(*look_at(table))
-        story.tell("")
+        story.pause()
     story.tell(
         f"Nothing was lost and nothing doubled in {story.seconds:.0f} s, though two processes were killed."
     )

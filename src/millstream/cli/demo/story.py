@@ -53,6 +53,10 @@ class Story:
         self._console.print(Padding(Text.from_markup(text), (0, 0, 0, 3), expand=False))
         sys.stdout.flush()
 
+    def pause(self) -> None:
+        """Leave a line free."""
+        self._console.print()
+
     def by_hand(self, *commands: str) -> None:
         """Show how to do it oneself."""
         for command in commands:
