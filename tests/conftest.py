@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from millstream.admin import Admin
+from millstream.embedded import EmbeddedBroker
 from millstream.producer import Producer
 from tests.kafka import brokers
 from tests.kafka.not_run import summarize
@@ -29,6 +30,13 @@ class NewTopic(Protocol):
     """Makes a topic for one test, and returns its name."""
 
     def __call__(self, partitions: int = 1, name: str = "", **configs: object) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def millstream_broker() -> Iterator[EmbeddedBroker]:
+    """The plugin's, except that it does not look for old records while tests write records of long ago."""
+    with EmbeddedBroker(settings={"log.retention.check.interval.ms": 3_600_000}) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

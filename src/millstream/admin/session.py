@@ -4,12 +4,12 @@ error.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from millstream.client.backoff import Backoff
 from millstream.client.blocking import BlockingCalls, Deadline
+from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.config import AdminConfig
@@ -80,7 +80,7 @@ class AdminSession:
         return {item: results[item] for item in order if item in results}
 
     def _pause(self, attempt: int, deadline: Deadline) -> bool:
-        delay_s = self._backoff.delay_ms(attempt, random.random()) / 1000
+        delay_s = self._backoff.delay_ms(attempt, chance()) / 1000
         if delay_s >= deadline.remaining_s:
             return False
         if self._client.closing.wait(delay_s):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
 from millstream.client.backoff import Backoff
+from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
@@ -180,7 +180,7 @@ class BlockingCalls:
             client.submit(client.metadata.refresh_tracked)
 
     def _pause(self, failures: int, deadline: Deadline, error: BrokerError) -> None:
-        delay_s = self._backoff.delay_ms(failures, random.random()) / 1000
+        delay_s = self._backoff.delay_ms(failures, chance()) / 1000
         if delay_s >= deadline.remaining_s:
             raise self._timed_out(deadline, error) from error
         if self._client.closing.wait(delay_s):

@@ -15,12 +15,12 @@ come in order, so that nothing behind a lost one can be trusted to come.
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from enum import Enum
 from typing import Protocol
 
 from millstream.client.call import Call
+from millstream.client.chance import chance
 from millstream.client.cluster import Broker
 from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
@@ -154,7 +154,7 @@ class Link:
             self.broker.host,
             self.broker.port,
             self,
-            timeout_ms=max(1, settings.setup_timeout.delay_ms(self.failures + 1, random.random())),
+            timeout_ms=max(1, settings.setup_timeout.delay_ms(self.failures + 1, chance())),
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
         )
@@ -338,7 +338,7 @@ class Link:
                 self.failures += 1
                 self._metrics.connections_failed += 1
             if error is not None or not usable or self.load:
-                delay_ms = self._settings.reconnect.delay_ms(max(self.failures, 1), random.random())
+                delay_ms = self._settings.reconnect.delay_ms(max(self.failures, 1), chance())
                 self.retry_at_ms = self._reactor.now_ms() + delay_ms
             log.debug("the connection to %s ended: %s", self.broker, error or "closed")
         self._fail_all(self._reason(error))

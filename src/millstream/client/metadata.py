@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from millstream.client.backoff import Backoff
+from millstream.client.chance import chance
 from millstream.client.cluster import Cluster
 from millstream.config import ClientConfig
 from millstream.errors import Action, BrokerError, ClosedError, ErrorCode, MillstreamError, raise_for_code
@@ -180,7 +180,7 @@ class Metadata:
         for ask in self._asked:
             topics = None if topics is None or ask.topics is None else topics | ask.topics
         self._ever_asked |= topics or set()
-        self._allowed_at_ms = self._reactor.now_ms() + self._backoff.delay_ms(1, random.random())
+        self._allowed_at_ms = self._reactor.now_ms() + self._backoff.delay_ms(1, chance())
         asked = None if topics is None else frozenset(topics)
         create = self._auto_create_topics and any(ask.create for ask in self._asked)
         self._send(
@@ -245,7 +245,7 @@ class Metadata:
 
     def _wait_longer(self) -> None:
         self._fruitless += 1
-        delay_ms = self._backoff.delay_ms(self._fruitless, random.random())
+        delay_ms = self._backoff.delay_ms(self._fruitless, chance())
         self._allowed_at_ms = self._reactor.now_ms() + delay_ms
 
     def _watch_age(self) -> None:

@@ -8,7 +8,6 @@ So a ``poll()`` that finds records needs no other thread at all. Decoding and th
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
+from millstream.client.chance import between, chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
@@ -59,7 +59,7 @@ class ConsumerDriver:
         self.subscription = Subscription(exclude_internal=config.exclude_internal_topics)
         epoch_at_zero_ms = time.time_ns() // 1_000_000 - client.now_ms()
         self.fetcher = Fetcher(
-            FetchSettings.from_config(config), epoch_at_zero_ms=epoch_at_zero_ms, chance=random.random
+            FetchSettings.from_config(config), epoch_at_zero_ms=epoch_at_zero_ms, chance=chance
         )
         self.membership: Membership | None = None
         self.offsets: OffsetStore | None = None
@@ -301,7 +301,7 @@ class ConsumerDriver:
 
 
 def _jitter() -> float:
-    return random.uniform(0.8, 1.2)
+    return between(0.8, 1.2)
 
 
 def _group_settings(config: ConsumerConfig, group_id: str) -> GroupSettings:

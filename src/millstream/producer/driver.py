@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 
 from millstream.client.backoff import Backoff
+from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Broker, Cluster
 from millstream.config import ProducerConfig
@@ -81,7 +81,7 @@ class ProducerDriver:
         self.accumulator = Accumulator(
             Limits(_batch_size(config), config.linger_ms, config.buffer_memory),
             lambda topic, partition, times: Delivery(self.board, topic, partition, times),
-            random.random,
+            chance,
         )
         self.sender = Sender(
             self.accumulator,
@@ -94,7 +94,7 @@ class ProducerDriver:
                 one_at_a_time=config.max_in_flight_requests_per_connection == 1,
             ),
             Delivery.split,
-            random.random,
+            chance,
         )
 
     # -- the core
@@ -267,7 +267,7 @@ class ProducerDriver:
     def _id_failed(self, error: MillstreamError) -> None:
         self._id_requested = False
         self._id_failures += 1
-        delay_ms = self._id_backoff.delay_ms(self._id_failures, random.random())
+        delay_ms = self._id_backoff.delay_ms(self._id_failures, chance())
         self._id_retry_at_ms = self.client.now_ms() + delay_ms
         if isinstance(error, BrokerError) and error.retriable:
             log.debug("asking for a producer id failed, it will be repeated: %s", error)
