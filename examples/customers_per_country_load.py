@@ -7,14 +7,16 @@ what is loaded anew replaces what was counted before. The sum is always the numb
 
 import argparse
 import json
-from collections import Counter
+from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
 
 from millstream.spark import DeltaSink, Load
 from millstream.spark.java import session
 
 COUNT = "SELECT CAST(value AS STRING) AS country, count(*) AS customers FROM batch GROUP BY country"
+SUM = "SELECT country, sum(customers) AS customers FROM counts GROUP BY country"
 
 
 def main() -> None:
@@ -39,10 +41,9 @@ def main() -> None:
     spark.stop()
 
     print(f"{report.records} new records, {report.rejected} of them rejected")
-    customers: Counter[str] = Counter()
-    for row in DeltaTable(options.table).to_pyarrow_table().to_pylist():
-        customers[row["country"]] += row["customers"]
-    print(json.dumps(customers, sort_keys=True))
+    query: Any = QueryBuilder().register("counts", DeltaTable(options.table))
+    rows = pa.table(query.execute(SUM).read_all()).to_pylist()
+    print(json.dumps({row["country"]: row["customers"] for row in rows}, sort_keys=True))
 
 
 if __name__ == "__main__":

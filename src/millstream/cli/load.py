@@ -99,6 +99,21 @@ CsvQuote = Annotated[
         "--csv-quote", metavar="CHARACTER", help="What fields may stand in.", rich_help_panel=_SHAPE
     ),
 ]
+PartitionBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition-by",
+        metavar="COLUMN",
+        help="Divide the table's files by this; repeat it for more.",
+        rich_help_panel=_TABLE,
+    ),
+]
+AddColumns = Annotated[
+    bool,
+    typer.Option(
+        "--add-columns", metavar="", help="Add columns that the table lacks.", rich_help_panel=_TABLE
+    ),
+]
 Master = Annotated[
     str,
     typer.Option(
@@ -180,21 +195,8 @@ def run(
     avro_prefix: AvroPrefix = "none",
     csv_delimiter: CsvDelimiter = ",",
     csv_quote: CsvQuote = '"',
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partition-by",
-            metavar="COLUMN",
-            help="Divide the table's files by this; repeat it for more.",
-            rich_help_panel=_TABLE,
-        ),
-    ] = None,
-    add_columns: Annotated[
-        bool,
-        typer.Option(
-            "--add-columns", metavar="", help="Add columns that the table lacks.", rich_help_panel=_TABLE
-        ),
-    ] = False,
+    partition_by: PartitionBy = None,
+    add_columns: AddColumns = False,
     target_file_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="How large files should be: 128MiB.", rich_help_panel=_TABLE),
@@ -376,6 +378,8 @@ def replay(
     avro_prefix: AvroPrefix = "none",
     csv_delimiter: CsvDelimiter = ",",
     csv_quote: CsvQuote = '"',
+    partition_by: PartitionBy = None,
+    add_columns: AddColumns = False,
     master: Master = "local[*]",
     conf: Conf = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
@@ -384,7 +388,8 @@ def replay(
 ) -> None:
     """Feed rejected rows back, after a fix of the schema or the checks.
 
-    Those that are good now move to the table; the others stay, and it says what is wrong with them now.
+    Those that are good now move to the table; the others stay, and it says what is wrong with them now. A
+    table that is partitioned by a column made of another needs --partition-by as it was given to the load.
 
     [bold]Examples[/bold]
 
@@ -408,6 +413,8 @@ def replay(
         avro_prefix=avro_prefix,
         csv_delimiter=csv_delimiter,
         csv_quote=csv_quote,
+        partition_by=partition_by or (),
+        add_columns=add_columns,
     )
     _require_shape(order)
     run_replay(order, as_json=as_json)

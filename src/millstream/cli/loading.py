@@ -121,7 +121,7 @@ def _load(order: LoadOrder) -> Load:
         max_records=order.max_records,
         max_bytes=max_bytes,
         max_seconds=order.max_seconds,
-        target_file_size=target_file_size,
+        target_file_size=target_file_size if order.compact else None,
         compact=order.compact,
     )
 
@@ -234,6 +234,8 @@ def run_replay(order: LoadOrder, *, as_json: bool) -> None:
             avro_prefix=order.avro_prefix,
             csv_delimiter=order.csv_delimiter,
             csv_quote=order.csv_quote,
+            partition_by=order.partition_by,
+            add_columns=order.add_columns,
         )
     )
     spark = _session(order)() if pipeline.needs_spark_for_tables else None

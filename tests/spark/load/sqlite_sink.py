@@ -140,11 +140,10 @@ class SqliteSink:
             before = advance.expected.rows if table == ROWS else advance.expected.rejected
             if self._progress(database, table, cycle.group_id, where) != before:
                 raise ProgressConflictError(f"{where} of {table} has moved")
-            start = advance.start if table == ROWS else advance.rejected_start
             if advance.replaces(before):
                 database.execute(
                     f"DELETE FROM {table} WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ?",
-                    (*where, start, advance.end),
+                    (*where, advance.start, advance.end),
                 )
             self._store(database, table, cycle.group_id, advance, before)
         for written in cycle.written:

@@ -102,6 +102,18 @@ def test_load_status_rejected_and_replay(typed: Typed, topic: str, admin: Admin)
     assert len(typed.json("rejected")) == 1
 
 
+def test_replay_into_a_table_divided_by_day(typed: Typed, topic: str) -> None:
+    """The column is made of another, so replay has to be told of what."""
+    day = ("--partition-by", "date(_timestamp) AS day")
+    typed.run(topic, "--once", *SHAPE, *day)
+    looser = ("--schema", "id LONG, price DOUBLE, note STRING", "--check", "price >= 0")
+    assert "--partition-by" in typed("replay", "--group", typed.group, *looser, code=1)
+    assert "--add-columns" in typed("replay", "--group", typed.group, *looser, *day, code=1)
+    assert "1 of 2 rejected rows moved" in typed(
+        "replay", "--group", typed.group, *looser, *day, "--add-columns"
+    )
+
+
 def test_a_reset_is_seen_and_followed(typed: Typed, topic: str, admin: Admin) -> None:
     report = json.loads(typed.run(topic, "--once", "--json"))
     assert (report["loaded"], report["cycles"], report["stopped"]) == (10, 1, False)

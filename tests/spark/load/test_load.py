@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from millstream.admin import Admin
-from millstream.errors import ConfigError, LoadFailedError, MisuseError, UnknownTopicOrPartitionError
+from millstream.errors import (
+    DataLostError,
+    LoadFailedError,
+    MisuseError,
+)
 from millstream.model import RESET_METADATA, TopicPartition
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.marks import Mark, read_mark
+from millstream.spark.load.marks import read_mark
 from millstream.spark.ranges import OffsetRange
-from millstream.spark.sinks.base import Cycle, ProgressConflictError, SinkError
+from millstream.spark.sinks.base import Cycle, SinkError
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
 from tests.spark.load.conftest import NewLoad, offsets, running, until
@@ -153,6 +156,18 @@ def test_a_stop_breaks_off_what_is_not_committed(
     assert new_load(topic).run_once().loaded == 5
 
 
+def test_a_load_that_was_stopped_can_run_again(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    load = new_load(topic)
+    load.stop()
+    assert load.run_once().stopped, "it was asked before it began"
+    report = load.run_once()
+    assert not report.stopped and report.loaded == 5
+
+
 def test_a_stop_lets_a_commit_end(
     new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
 ) -> None:
@@ -201,6 +216,26 @@ def test_a_skip_is_followed_and_recorded(
     assert [(one.start, one.end, str(one.reason)) for one in report.lost] == [(10, 25, "skipped")]
     assert [(one.start, one.end) for one in sink.lost(group)] == [(10, 25)]
     assert sink.positions() == offsets(topic, 0, 0, 10) + offsets(topic, 0, 25, 30)
+
+
+def test_a_skip_that_a_consumer_made_is_refused(
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    """Somebody looked at the topic with the load's group."""
+    from millstream.consumer import Consumer
+
+    topic = new_topic()
+    fill(topic, 10)
+    new_load(topic).run_once()
+    fill(topic, 20, first=10)
+    with Consumer(bootstrap_servers=admin_servers(admin), group_id=group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 30})
+    with pytest.raises(DataLostError, match="would be skipped") as raised:
+        new_load(topic).run_once()
+    assert raised.value.ranges == ((topic, 0, 10, 30),)
+    admin.reset_offsets(group, offset=10, topics=topic)
+    assert new_load(topic).run_once().loaded == 20
+    assert sink.positions() == offsets(topic, 0, 0, 30)
 
 
 def test_lesson_9_a_table_that_was_deleted_is_loaded_again(
@@ -292,108 +327,3 @@ def test_a_group_has_one_sink(
     other = SqliteSink(sink.directory.with_name("other"))
     with pytest.raises(LoadFailedError, match="a group has one sink"):
         new_load(topic, sink=other).run_once()
-
-
-# ---- what goes wrong
-
-
-class Failing(SqliteSink):
-    """A sink whose next commits of rows fail."""
-
-    failures: tuple[Exception, ...] = ()
-
-    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
-        if cycle.written and self.failures:
-            error, *rest = self.failures
-            self.failures = tuple(rest)
-            raise error
-        super().commit(cycle, at)
-
-
-def test_a_failure_says_what_is_safe(
-    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
-) -> None:
-    topic = new_topic()
-    fill(topic, 10)
-    failing = Failing(sink.directory)
-    new_load(topic, sink=failing).run_once()
-    fill(topic, 10, first=10)
-    failing.failures = (SinkError("the disk is full"),) * 2
-    with pytest.raises(LoadFailedError) as raised:
-        new_load(topic, sink=failing).run_once()
-    text = str(raised.value)
-    assert f"{topic}-0 [10, 20)" in text and failing.name in text and "the disk is full" in text
-    assert "0 rows" in text and "running it again is safe" in text
-    assert raised.value.ranges == ((topic, 0, 10, 20),) and raised.value.sink == failing.name
-    assert new_load(topic).run_once().loaded == 10
-
-
-def test_what_passes_is_tried_again(
-    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
-) -> None:
-    topic = new_topic()
-    fill(topic, 10)
-    failing = Failing(sink.directory)
-    failing.failures = (SinkError("busy"),)
-    assert new_load(topic, sink=failing).run_once().loaded == 10
-
-
-def test_conflicts_are_planned_anew_but_not_for_ever(
-    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
-) -> None:
-    topic = new_topic()
-    fill(topic, 10)
-    failing = Failing(sink.directory)
-    failing.failures = (ProgressConflictError("moved"),) * 3
-    assert new_load(topic, sink=failing).run_once().loaded == 10
-    fill(topic, 1, first=10)
-    failing.failures = (ProgressConflictError("moved"),) * 10
-    with pytest.raises(LoadFailedError, match="another load with this group"):
-        new_load(topic, sink=failing).run_once()
-
-
-def test_a_topic_that_is_not_there(new_load: NewLoad) -> None:
-    with pytest.raises(UnknownTopicOrPartitionError):
-        new_load("no-such-topic").run_once()
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"starting": "soon"}, "starting is 'soon'"),
-        ({"on_recreated": "shrug"}, "on_recreated"),
-        ({"max_records": 0}, "max_records"),
-        ({"properties": {"group.id": "x"}}, "use group_id"),
-        ({"properties": {"sesion.timeout.ms": 1}}, "session.timeout.ms"),
-        ({"value_format": "xml"}, "xml"),
-    ],
-)
-def test_settings_are_checked_at_once(new_load: NewLoad, settings: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected):
-        new_load("t", **settings)
-
-
-def test_one_text_is_no_list_of_topics(spark: SparkSession, sink: SqliteSink) -> None:
-    with pytest.raises(ConfigError, match="topics"):
-        Load(spark, topics="orders", group_id="g", sink=sink)
-
-
-def test_marks_name_their_sink() -> None:
-    assert read_mark(str(Mark("c", "delta:x"))) == Mark("c", "delta:x")
-
-
-class AppendOnly(SqliteSink):
-    """A sink like a topic: what is written stays."""
-
-    replaces = False
-
-
-def test_sums_need_a_sink_that_can_replace(new_load: NewLoad, new_topic: NewTopic, tmp_path: Path) -> None:
-    load = new_load(
-        new_topic(),
-        sink=AppendOnly(tmp_path / "log"),
-        schema="country STRING",
-        sql="SELECT country, count(*) AS customers FROM batch GROUP BY country",
-    )
-    with pytest.raises(ConfigError, match="cannot replace rows"):
-        load.run_once()

@@ -43,7 +43,7 @@ class Bench:
 
     def results(self, shaping: Shaping, pieces: Sequence[Piece] | None = None) -> list[PieceResult]:
         if pieces is None:
-            pieces = [Piece(part, part.start) for part in self.ranges()]
+            pieces = [Piece(part) for part in self.ranges()]
         pipeline = Pipeline.of(shaping)
         pipeline.tables(self.spark)
         writer = FileWriter(str(self.directory))

@@ -13,7 +13,6 @@ import pytest
 from millstream.errors import ConfigError
 from millstream.serde import AvroSerializer
 from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
-from millstream.spark.ranges import OffsetRange
 from tests.spark.pipeline.conftest import Bench, rows
 from tests.spark.pipeline.file_writer import FileWriter, read
 
@@ -65,15 +64,6 @@ def test_json(bench: Bench, check: str) -> None:
         assert rejected[0]["key"] == b"k1"
         assert rejected[0]["headers"] == (None if partition else [{"key": "h", "value": b"1"}])
         assert rejected[0]["rejected_at"] > rejected[0]["timestamp"]
-
-
-@pytest.mark.parametrize("check", ["price > 0", "price + 0 > 0"], ids=["fused", "frames"])
-def test_what_is_rejected_already_is_not_written_again(bench: Bench, check: str) -> None:
-    bench.send(ORDERS)
-    pieces = [Piece(OffsetRange(bench.topic, 0, 1, 8), 4)]
-    found = bench.load(pieces, schema=SCHEMA, checks=[check])
-    assert [row["offset"] for row in rows(found.rejected)] == [4, 5, 6]
-    assert [row["_offset"] for row in rows(found.rows)] == [7]
 
 
 def test_all_failed_checks_are_named(bench: Bench) -> None:
@@ -202,7 +192,7 @@ class PickyWriter(FileWriter):
 @pytest.mark.parametrize("check", ["id > 0", "abs(id) > 0"], ids=["fused", "frames"])
 def test_what_the_sink_refuses_is_rejected(bench: Bench, check: str) -> None:
     bench.send([b'{"id":1,"name":"a"}', b'{"id":2,"name":"x"}', b'{"id":0,"name":"x"}', b'{"id":3}'])
-    pieces = [Piece(part, 0) for part in bench.ranges()]
+    pieces = [Piece(part) for part in bench.ranges()]
     pipeline = Pipeline.of(Shaping(schema="id LONG, name STRING", checks=[check]))
     writer = PickyWriter(str(bench.directory))
     found = read(

@@ -44,7 +44,7 @@ def test_positions_that_no_record_has(bench: Bench) -> None:
 
 def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:
     bench.send([*ORDERS, b"bad"])
-    pieces = [Piece(OffsetRange(bench.topic, 0, 0, 4), 0), Piece(OffsetRange(bench.topic, 0, 4, 11), 0)]
+    pieces = [Piece(OffsetRange(bench.topic, 0, 0, 4)), Piece(OffsetRange(bench.topic, 0, 4, 11))]
     shaping: dict[str, Any] = {
         "schema": "id LONG, country STRING",
         "checks": ["id != 9"],

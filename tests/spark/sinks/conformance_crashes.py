@@ -57,6 +57,23 @@ class CrashRules(OnASite):
         assert offsets(site.rejected()) == [1, 12, 13, 22]
         assert later.standing() == Standing(Progress(25, 25, TOPIC_ID), Progress(25, 25, TOPIC_ID))
 
+    def test_a_crash_between_two_tables_and_other_checks_afterwards(self, site: Site, driver: Driver) -> None:
+        """The rerun rejects other records than the run that died: each is in one table all the same."""
+        driver.load(step(0, 0, 10, bad={1}))
+        cycle = driver.plan(step(0, 10, 20, bad={12, 13, 18}), run="crashed")
+        try:
+            driver.sink.commit(cycle, dies_at("between tables"))
+        except Stopped:
+            later = another(site)
+            later.load(step(0, 10, 15, bad={13, 14}), run="rerun")
+            assert later.standing().rejected == Progress(15, 20, TOPIC_ID)
+            later.load(step(0, 15, 20, bad={17}), run="rerun")
+            assert offsets(site.rows()) == [o for o in range(20) if o not in {1, 13, 14, 17}]
+            assert offsets(site.rejected()) == [1, 13, 14, 17]
+            assert runs(site.rejected())[13] == "rerun"
+        else:
+            assert driver.next_offset() == 20, "both tables in one transaction"
+
     def test_a_crash_between_two_tables_of_the_first_cycle(self, site: Site, driver: Driver) -> None:
         cycle = driver.plan(step(0, 0, 10, bad={2}))
         try:

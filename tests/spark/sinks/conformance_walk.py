@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from millstream.spark.sinks.base import Cycle, ProgressConflictError
+from millstream.spark.sinks.base import ProgressConflictError
 from tests.spark.sinks.driving import Driver, Step, Stopped, dies_at, nowhere, runs, step
 from tests.spark.sinks.site import OnASite, Site, another
 
@@ -21,12 +21,9 @@ class Model:
     rows: dict[tuple[int, int], str] = field(default_factory=dict)
     rejected: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def load(self, done: Step, run: str, rejected_start: int) -> None:
-        for table, begin, wanted in (
-            (self.rows, done.start, done.good),
-            (self.rejected, rejected_start, done.rejects(rejected_start)),
-        ):
-            for offset in range(begin, done.end):
+    def load(self, done: Step, run: str) -> None:
+        for table, wanted in ((self.rows, done.good), (self.rejected, done.rejects)):
+            for offset in range(done.start, done.end):
                 table.pop((done.partition, offset), None)
             table.update({(done.partition, offset): run for offset in wanted})
 
@@ -60,18 +57,15 @@ class Walk:
         partition = self.chance.randrange(PARTITIONS)
         standing = driver.standing(partition)
         start = standing.rows.next_offset if standing.rows is not None else 0
-        least = standing.rejected.next_offset if standing.rejected is not None else 0
-        end = max(start + self.chance.randrange(12), least)
+        end = start + self.chance.randrange(12)
         some = [offset for offset in range(start, end) if self.chance.random() < 0.3]
         half = len(some) // 2
         return step(partition, start, end, bad=some[:half], gaps=frozenset(some[half:]))
 
-    def done(self, cycle: Cycle, wanted: Step, run: str) -> None:
-        self.model.load(wanted, run, cycle.advances[0].rejected_start)
-
     def cycle(self, driver: Driver, run: str) -> None:
         wanted = self.next_step(driver)
-        self.done(driver.load(wanted, run=run), wanted, run)
+        driver.load(wanted, run=run)
+        self.model.load(wanted, run)
 
     def race(self, driver: Driver, run: str) -> None:
         wanted = self.next_step(driver)
@@ -79,7 +73,8 @@ class Walk:
             return
         late = driver.plan(wanted, run="late")
         other = another(self.site)
-        self.done(other.load(wanted, run=run), wanted, run)
+        other.load(wanted, run=run)
+        self.model.load(wanted, run)
         with pytest.raises(ProgressConflictError):
             driver.sink.commit(late, nowhere)
         driver.sink.abandon(late.cycle_id, late.written)
@@ -91,10 +86,10 @@ class Walk:
             driver.sink.commit(cycle, dies_at("between tables"))
         except Stopped:
             keep = dict(self.model.rows)
-            self.done(cycle, wanted, run)
+            self.model.load(wanted, run)
             self.model.rows = keep
         else:
-            self.done(cycle, wanted, run)
+            self.model.load(wanted, run)
 
     def rewind(self, driver: Driver, run: str) -> None:
         partition = self.chance.randrange(PARTITIONS)

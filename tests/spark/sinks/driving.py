@@ -80,8 +80,9 @@ class Step:
     def good(self) -> list[int]:
         return [o for o in range(self.start, self.end) if o not in self.bad and o not in self.gaps]
 
-    def rejects(self, start: int) -> list[int]:
-        return [offset for offset in sorted(self.bad) if max(start, self.start) <= offset < self.end]
+    @property
+    def rejects(self) -> list[int]:
+        return [offset for offset in sorted(self.bad) if self.start <= offset < self.end]
 
 
 def step(partition: int, start: int, end: int, bad: Iterable[int] = (), **more: Any) -> Step:
@@ -167,21 +168,17 @@ class Driver:
             Advance(s.topic, s.partition, s.topic_id, s.start, s.end, self.standing(s.partition, s.topic))
             for s in steps
         ]
-        pairs = zip(steps, advances, strict=True)
-        written = [
-            self.write(cycle_id, s, run or cycle_id, a.rejected_start) for s, a in pairs if s.end > s.start
-        ]
+        written = [self.write(cycle_id, s, run or cycle_id) for s in steps if s.end > s.start]
         cycle = Cycle(self.group, cycle_id, tuple(advances), tuple(written), lost)
         self.cycles.append(cycle)
         return cycle
 
-    def write(self, cycle_id: str, step: Step, run: str, rejected_from: int = 0) -> Written:
+    def write(self, cycle_id: str, step: Step, run: str) -> Written:
         """What one task does; the writer and what it returns travel as they do with Spark."""
         output = pickle.loads(pickle.dumps(self.sink.writer(cycle_id))).open()
         if step.good:
             output.write_rows(self.rows(step, run))
-        rejects = step.rejects(rejected_from)
-        if rejects:
+        if rejects := step.rejects:
             output.write_rejected(rejected_batch(step.topic, step.partition, rejects, run))
         written: Written = pickle.loads(pickle.dumps(output.finish()))
         return written

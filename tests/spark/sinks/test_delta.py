@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -68,7 +69,7 @@ class DeltaSite:
 def _read(path: Path) -> list[dict[str, Any]]:
     if not DeltaTable.is_deltatable(str(path)):
         return []
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan()).to_pylist()
     return rows
 
 

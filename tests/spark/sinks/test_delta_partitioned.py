@@ -12,6 +12,8 @@ from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
 from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta_reading import read_rows
+from millstream.spark.sinks.delta_table import Table
 from tests.spark.sinks.driving import (
     REJECTED_SCHEMA,
     ROWS_SCHEMA,
@@ -31,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan()).to_pylist()
     return found
 
 
@@ -76,6 +78,9 @@ def test_partitions(path: Path, values: tuple[Any, ...], kind: pa.DataType) -> N
     driver.load(step(0, 0, 10))
     driver.load(step(0, 10, 20))
     assert runs(rows(path)) == wanted
+    snapshot = Table(path).look()
+    assert snapshot is not None
+    assert runs(read_rows(snapshot, path).to_pylist()) == wanted
     driver.load(step(0, 3, 17))
     assert offsets(rows(path)) == list(range(20))
     assert driver.sink.compact(1 << 20, nowhere) > 0
@@ -119,6 +124,14 @@ def test_a_table_keeps_its_partitioning(path: Path) -> None:
     assert {row["run"] for row in rows(path)} == {"a", "z"}
     with pytest.raises(SinkError, match=r"partitioned by \(run\), not by \(id\)"):
         DeltaSink(path).prepare("lake", Tables(ROWS_SCHEMA, REJECTED_SCHEMA, partition_by=("id",)))
+
+
+def test_a_load_without_the_column_that_divides_the_table(path: Path) -> None:
+    """It was derived by another load: said before any task runs."""
+    divided = Tables(ROWS_SCHEMA.append(pa.field("day", pa.date32())), REJECTED_SCHEMA, partition_by=("day",))
+    DeltaSink(path).prepare("lake", divided)
+    with pytest.raises(SchemaConflictError, match=r"partitioned by day, .*--partition-by '.* AS day'"):
+        Driver(DeltaSink(path)).prepared()
 
 
 def test_names_quoted_in_another_way(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -32,7 +33,7 @@ def driver(path: Path) -> Driver:
 
 
 def rows(path: Path, partition: int = 0) -> list[int]:
-    return offsets(DeltaTable(str(path)).to_pyarrow_table().to_pylist(), partition)
+    return offsets(pa.table(DeltaTable(str(path)).scan()).to_pylist(), partition)
 
 
 def table(path: Path) -> DeltaTable:

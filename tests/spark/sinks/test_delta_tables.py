@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan()).to_pylist()
     return found
 
 
@@ -113,6 +113,38 @@ def test_a_table_that_could_have_deletion_vectors(path: Path) -> None:
     driver.load(step(0, 0, 10))
     driver.load(step(0, 5, 15))
     assert sorted(pa.table(DeltaTable(str(path)).scan())["_offset"].to_pylist()) == list(range(15))
+
+
+def test_rejected_rows_of_a_table_that_others_changed(path: Path) -> None:
+    """Divided by a column, and given one more: both are there when the rows are read."""
+    rejected = path.with_name("orders_rejected")
+    make(rejected, REJECTED_SCHEMA, partition_by=["partition"])
+    driver = Driver(DeltaSink(path)).prepared()
+    assert driver.sink.read_rejected().schema.names == REJECTED_SCHEMA.names
+    driver.load(step(0, 0, 10, bad={2, 3}), step(1, 0, 10, bad={4}))
+    DeltaTable(str(rejected)).alter.add_columns([Field("seen_by", PrimitiveType("string"))])
+    driver.load(step(0, 10, 20, bad={12}))
+    found = driver.sink.read_rejected().to_pylist()
+    assert offsets(found, 0) == [2, 3, 12] and offsets(found, 1) == [4]
+    assert {row["seen_by"] for row in found} == {None}
+    assert [row["offset"] for row in driver.sink.read_rejected(2).to_pylist()] == [12, 4]
+
+
+def test_rejected_rows_of_a_table_that_could_have_deletion_vectors(path: Path) -> None:
+    rejected = path.with_name("orders_rejected")
+    make(rejected, REJECTED_SCHEMA).alter.add_feature([TableFeatures.DeletionVectors], True)
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 0, 10, bad={2, 3}))
+    assert offsets(driver.sink.read_rejected().to_pylist()) == [2, 3]
+
+
+def test_rejected_rows_that_somebody_deleted(path: Path) -> None:
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 0, 10, bad={2, 3}))
+    for file in path.with_name("orders_rejected").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SinkError, match="orders_rejected cannot be read"):
+        driver.sink.read_rejected()
 
 
 def test_an_object_store_is_refused() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -20,7 +21,7 @@ from tests.spark.sinks.driving import Driver, nowhere, offsets, step
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan()).to_pylist()
     return found
 
 

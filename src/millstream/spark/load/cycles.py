@@ -49,12 +49,11 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is to be loaded of one partition: ``[start, end)``. A cycle ends at ``least_end`` or later."""
+    """What is to be loaded of one partition: ``[start, end)``."""
 
     partition: TopicPartition
     start: int
     end: int
-    least_end: int = 0
 
     @property
     def offsets(self) -> int:
@@ -76,14 +75,14 @@ def ranges_of(backlogs: Iterable[Backlog], most: int) -> list[OffsetRange]:
     """What the next cycle loads of each partition, ``most`` offsets together; none is left out for ever.
 
     The partitions share evenly, and what one does not need goes to the others. More than ``most`` are taken
-    only where a partition must get to its ``least_end``, or where there are more partitions than offsets.
+    only where there are more partitions than offsets.
     """
     waiting = sorted((one for one in backlogs if one.offsets > 0), key=lambda one: one.offsets)
     chosen: list[OffsetRange] = []
     left = most
     for place, backlog in enumerate(waiting):
         share = max(1, left // (len(waiting) - place))
-        end = min(backlog.end, max(backlog.start + share, backlog.least_end))
+        end = min(backlog.end, backlog.start + share)
         chosen.append(OffsetRange(*backlog.partition, backlog.start, end))
         left = max(0, left - (end - backlog.start))
     return sorted(chosen)

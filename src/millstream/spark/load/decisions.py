@@ -9,7 +9,8 @@ somebody moved it on purpose.
 | yes | nobody, or a load | at P; the group is repaired where it differs |
 | yes | a reset or a stranger, G = P | at P |
 | yes | a reset or a stranger, G < P | at G: a rewind, replayed rows replace the earlier ones |
-| yes | a reset or a stranger, G > P | at G: a skip, [P, G) is recorded as lost |
+| yes | a reset, G > P | at G: a skip, what was never loaded of [P, G) is recorded as lost |
+| yes | a stranger, G > P | the same, but an error if that loses records, unless that is accepted |
 | no | a reset | at G |
 | no | this load, before its first cycle | at G: it was about to begin there |
 | no | this load | at the beginning of the log: the table was deleted or emptied |
@@ -108,7 +109,8 @@ def decide(situation: Situation, rules: Rules) -> Start | Refusal:
 
 
 def progress_of(standing: Standing) -> Progress | None:
-    """The progress of the slower table; None where the rows have none.
+    """The progress of the slower table; None where the rows have none. How far it has ever come is what the
+    rows say: past that, rejected rows are of a commit that stopped between the two tables.
 
     Without progress of the rows, that of the rejected rows means nothing: the table was deleted, or the very
     first commit stopped between the two.
@@ -118,18 +120,18 @@ def progress_of(standing: Standing) -> Progress | None:
     if standing.rejected is None:
         return standing.rows
     slower = min(standing.rows, standing.rejected, key=lambda one: one.next_offset)
-    return replace(slower, high_offset=max(standing.rows.high_offset, standing.rejected.high_offset))
+    return replace(slower, high_offset=standing.rows.high_offset)
 
 
 def _start(situation: Situation, rules: Rules) -> Start | Refusal:
     author = author_of(situation.committed, rules.sink)
     progress = progress_of(situation.standing)
     if progress is not None:
-        return _resumed(situation, progress, author)
+        return _resumed(situation, rules, progress, author)
     return _first(situation, rules, author)
 
 
-def _resumed(situation: Situation, progress: Progress, author: Author) -> Start:
+def _resumed(situation: Situation, rules: Rules, progress: Progress, author: Author) -> Start | Refusal:
     here = progress.next_offset
     committed = situation.committed
     if committed is None or author not in (Author.RESET, Author.STRANGER):
@@ -141,16 +143,30 @@ def _resumed(situation: Situation, progress: Progress, author: Author) -> Start:
     if there < here:
         note = f"{situation.partition}: rewound from {here} to {there}, as the group's offset was moved"
         return Start(there, anchors=True, repairs_group=True, note=note)
+    lost = _never_loaded(progress, there)
+    if lost and author is Author.STRANGER and rules.fail_on_data_loss:
+        return _strangers_skip(situation, rules, lost)
     note = f"{situation.partition}: skips from {here} to {there}, as the group's offset was moved"
-    return Start(
-        there, anchors=True, repairs_group=True, lost=_never_loaded(progress, there, Loss.SKIPPED), note=note
+    return Start(there, anchors=True, repairs_group=True, lost=lost, note=note)
+
+
+def _strangers_skip(situation: Situation, rules: Rules, lost: tuple[LostOffsets, ...]) -> Refusal:
+    """Whoever runs a consumer with the load's group commits what it has read: hardly a wish to skip."""
+    where, (gone,) = situation.partition, lost
+    return Refusal(
+        where,
+        f"{where} [{gone.start}, {gone.end}) would be skipped, as something other than a load has committed "
+        f"{gone.end} for group {rules.group_id}, perhaps a consumer that used this group: confirm that "
+        f"with 'millstream group reset {rules.group_id}' to {gone.end}, or with fail_on_data_loss=False "
+        "(--accept-data-loss); to load the range, reset the group to where it begins",
+        lost=lost,
     )
 
 
-def _never_loaded(progress: Progress, end: int, reason: Loss) -> tuple[LostOffsets, ...]:
+def _never_loaded(progress: Progress, end: int) -> tuple[LostOffsets, ...]:
     """What will be missing if the load goes on at ``end``: not what the table holds from before a rewind."""
     start = max(progress.next_offset, progress.high_offset)
-    return (LostOffsets(start, end, reason),) if start < end else ()
+    return (LostOffsets(start, end, Loss.SKIPPED),) if start < end else ()
 
 
 def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusal:

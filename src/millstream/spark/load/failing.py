@@ -25,9 +25,11 @@ log = logging.getLogger("millstream.spark.load")
 T = TypeVar("T")
 
 TRIES_ONCE: Final = 2
-TRIES_CONTINUOUS: Final = 6
+TRIES_CONTINUOUS: Final = 16
+"""With the waits between them, about five minutes."""
 _MOST_CONFLICTS: Final = 10
 _BACKOFF_SECONDS: Final = 0.5
+_MOST_BACKOFF_SECONDS: Final = 30.0
 _CONFLICT_SECONDS: Final = 0.1
 _FINAL: Final = (MisuseError, SchemaConflictError, DataLostError, LoadFailedError)
 """What another try would not change."""
@@ -44,7 +46,7 @@ class Patience:
         self.tries = TRIES_ONCE
 
     def renew(self) -> None:
-        """A cycle was committed: whatever was wrong is over."""
+        """A cycle was committed, or there was nothing to do: whatever was wrong is over."""
         self._conflicts = self._failures = 0
 
     def attempt(self, step: Callable[[], T], ranges: Sequence[OffsetRange] = ()) -> T | None:
@@ -68,7 +70,7 @@ class Patience:
             if self._failures >= self.tries or not _may_pass(error):
                 raise self._failed(error, ranges) from error
             log.warning("the load tries again after: %s", error)
-            self._stop.wait(_BACKOFF_SECONDS * self._failures)
+            self._stop.wait(min(_BACKOFF_SECONDS * 2 ** (self._failures - 1), _MOST_BACKOFF_SECONDS))
         return None
 
     def _failed(self, error: Exception, ranges: Sequence[OffsetRange], why: str = "") -> LoadFailedError:

@@ -145,11 +145,10 @@ class WriteTask:
         context = TaskContext.get()
         assert context is not None
         index = context.partitionId()
-        piece = self.pieces[index]
         partitioning = table_partitioning(self.shaping, self.schema)
 
         def write(batch: pa.RecordBatch, output: TaskOutput) -> int:
-            good, rejected = self.divided(batch, piece.rejected_from)
+            good, rejected = self.divided(batch)
             if good.num_rows and self.with_rows:
                 output.write_rows(partitioning.add(good))
             if rejected is not None:
@@ -211,7 +210,7 @@ class WriteTask:
                 raise TaskFailedError.of(self.pieces[index].range, error) from error
             raise
 
-    def divided(self, batch: pa.RecordBatch, rejected_from: int) -> tuple[pa.RecordBatch, Any]:
+    def divided(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         """The good rows, and the rejected ones, of rows beside records."""
         import pyarrow as pa
 
@@ -229,7 +228,7 @@ class WriteTask:
         records = batch.column(names.index(RECORD)).filter(bad)
         flat = conformed(pa.RecordBatch.from_arrays(records.flatten(), record_schema.names), record_schema)
         said = reasons.filter(bad).to_pylist()
-        return good, rejected_rows(flat, range(flat.num_rows), said, rejected_from)
+        return good, rejected_rows(flat, range(flat.num_rows), said)
 
     def _accepted(self, good: pa.RecordBatch, reasons: pa.StringArray) -> tuple[pa.RecordBatch, Any]:
         """The rows that the sink can hold, and the reasons with those of the others."""

@@ -29,8 +29,6 @@ class Piece:
     """What one task loads."""
 
     range: OffsetRange
-    rejected_from: int
-    """Rejected rows below this offset are in the rejected table already, and are not written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class FusedTask:
                 shaped = accepted(shaped, self.writer, batch.num_rows)
             if shaped.rows.num_rows:
                 output.write_rows(partitioning.add(shaped.rows))
-            rejected = rejected_rows(batch, shaped.bad, shaped.reasons, piece.rejected_from)
+            rejected = rejected_rows(batch, shaped.bad, shaped.reasons)
             if rejected is not None:
                 output.write_rejected(rejected)
             records += batch.num_rows

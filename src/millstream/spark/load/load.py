@@ -53,7 +53,8 @@ class Load:
       are for sinks with files.
     - ``observer(point, detail)`` is told what happens.
 
-    An object runs once at a time; ``stop`` ends it from any thread, Ctrl-C and SIGTERM do in the main one.
+    An object runs once at a time, and may run again; ``stop`` ends a run from any thread, Ctrl-C and SIGTERM
+    do in the main one.
     """
 
     def __init__(
@@ -95,6 +96,11 @@ class Load:
         bounds = Bounds(max_records, max_bytes, max_seconds)
         _check_positive(max_records=max_records, max_bytes=max_bytes, max_seconds=max_seconds)
         _check_positive(target_file_size=target_file_size)
+        if target_file_size is not None and not compact:
+            raise ConfigError(
+                "target_file_size is how large files become that are joined, so it needs compact=True: how "
+                "large files are written is said to the sink, as in DeltaSink(…, target_file_size=…)"
+            )
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         self._clients = Clients(servers, group_id, instance_id, properties or {})
         self._rules = Rules(group_id, sink.name, starting, fail_on_data_loss, on_recreated)
@@ -122,6 +128,7 @@ class Load:
         self._made: Any = None
         self._making = threading.Lock()
         self._stop = Stop()
+        self._has_run = False
         self._run: Run | None = None
         self._running = threading.Lock()
         self.watched = observer is not None
@@ -149,7 +156,7 @@ class Load:
 
     @property
     def stop_signal(self) -> int | None:
-        """The signal that ended it, if one did."""
+        """The signal that ended the last run, if one did."""
         return self._stop.signal
 
     def snapshot(self) -> Snapshot:
@@ -160,6 +167,9 @@ class Load:
     def _go(self, work: Callable[[Run], LoadReport]) -> LoadReport:
         if not self._running.acquire(blocking=False):
             raise MisuseError("this load is running already: make another one")
+        if self._has_run:  # what ended an earlier run does not end this one
+            self._stop = Stop()
+        self._has_run = True
         try:
             with self._stop.by_signals(), ExitStack() as stack:
                 return work(self._start(stack))

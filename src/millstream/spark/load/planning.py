@@ -54,8 +54,7 @@ class Plan:
         found = []
         for one, start in self.starts.items():
             end = min(ends.get(one, 0), self.seen[one].log_end)
-            least = self.advance(one, start.offset, start.offset).rejected_start
-            found.append(Backlog(one, start.offset, max(end, start.offset), least))
+            found.append(Backlog(one, start.offset, max(end, start.offset)))
         return found
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -120,6 +119,11 @@ class Planner:
         notes = tuple(start.note for start in starts.values() if start.note)
         return Plan(seen, standing, starts, tuple(refusals), notes)
 
+    def still_holds(self, plan: Plan, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the topics of these partitions are the ones that were planned for."""
+        planned = {one.topic: plan.seen[one].topic_id for one in partitions}
+        return self._topics.ids(planned) == planned
+
     def _concerned(
         self, owned: set[TopicPartition], every: set[TopicPartition], known: set[str]
     ) -> set[TopicPartition]:
@@ -139,4 +143,17 @@ class Planner:
         if progress is None or found.offset >= progress.high_offset:
             return found
         moved = self._aligned(situation.partition, found.offset)
-        return found if moved < situation.log_start else replace(found, offset=moved)
+        if moved < situation.log_start:
+            return self._cut_row(situation, found.offset, moved, progress.high_offset)
+        return replace(found, offset=moved)
+
+    def _cut_row(self, situation: Situation, wanted: int, stamped: int, high: int) -> Refusal:
+        """Made anew the row would lack records; left as it is they would count twice."""
+        where, group = situation.partition, self._rules.group_id
+        return Refusal(
+            where,
+            f"{where} cannot start at {wanted}: the row stamped {stamped} stands for records that retention "
+            f"has taken, as the log starts at {situation.log_start}, so it cannot be made anew. Move the "
+            f"group with 'millstream group reset {group}' to an offset that a later row is stamped with, or "
+            f"to {high}, up to which the table is loaded",
+        )

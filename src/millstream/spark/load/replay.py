@@ -3,6 +3,9 @@
 They are read from the sink, not from the topic, which may have forgotten them: a rejected row keeps all of
 its record. No progress moves, and nothing is in the way of a load that runs meanwhile. A crash in the middle,
 or a second replay, changes nothing more: a row enters in place of any row from the same position.
+
+Rejected rows of a commit that stopped between the two tables are left alone: the load has still to pass their
+offsets, and would write the records again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
+from millstream.model import TopicPartition
 from millstream.spark.load import columns
 from millstream.spark.load.pipeline import Pipeline, Tried
 from millstream.spark.load.spark_schema import conformed
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
 _AT_A_TIME: Final = 100_000
 """So many rows are one step: what is held in memory, and one transaction of the sink."""
+NOT_LOADED: Final = "not loaded yet: run the load first"
+"""In place of a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,8 @@ def replay(
 ) -> ReplayReport:
     """Try the rejected rows again, the newest ``limit`` of them or all, and readmit those that are good.
 
-    The others stay as they are; the report says what is wrong with them now. ``spark`` may be None where
+    The others stay as they are; the report says what is wrong with them now, or that the load of
+    ``group_id`` has not come that far. ``spark`` may be None where
     the pipeline does not need it (``needs_spark_for_tables``). Raises MisuseError for a query that
     aggregates: what a single record adds to a sum cannot be told afterwards; rewind the group instead.
     """
@@ -74,11 +81,16 @@ def replay(
     sink.prepare(group_id, tables)
     examined = readmitted = 0
     reasons: Counter[str] = Counter()
-    for batch in _records(sink.read_rejected(limit)):
+    for found in _records(sink.read_rejected(limit)):
+        batch = _loaded(sink, group_id, found)
+        examined += found.num_rows
+        if late := found.num_rows - batch.num_rows:
+            reasons[NOT_LOADED] += late
+        if not batch.num_rows:
+            continue
         writer = sink.writer(f"replay-{uuid.uuid4().hex}")
         tried = _accepted(pipeline.again(spark, batch), writer, one_to_one=pipeline.shaping.sql is None)
         reasons.update(tried.reasons)
-        examined += batch.num_rows
         if tried.good:
             _readmit(sink, batch, tried, writer, at)
             readmitted += len(tried.good)
@@ -94,6 +106,19 @@ def _records(rejected: pa.Table) -> Iterator[pa.RecordBatch]:
     wanted = columns.raw_schema(headers=True)
     for batch in rejected.select(wanted.names).combine_chunks().to_batches(_AT_A_TIME):
         yield conformed(pa.RecordBatch.from_arrays(batch.columns, batch.schema.names), wanted)
+
+
+def _loaded(sink: Sink, group_id: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records whose offsets the rows have passed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    topics, partitions = (batch.column(name).to_pylist() for name in ("topic", "partition"))
+    places = [TopicPartition(*place) for place in zip(topics, partitions, strict=True)]
+    standing = sink.standing(group_id, set(places))
+    highs = {one: 0 if it.rows is None else it.rows.high_offset for one, it in standing.items()}
+    high = pa.array([highs[place] for place in places], pa.int64())
+    return batch.filter(pc.less(batch.column("offset"), high))
 
 
 def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +30,6 @@ from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.load.watching import Clock, Snapshot, TaskWatch
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.sinks.base import (
-    Advance,
     Cycle,
     LostRange,
     ProgressConflictError,
@@ -65,7 +64,7 @@ class Job:
 
 
 class Broken(Exception):  # noqa: N818 - no error: somebody wanted it
-    """The cycle was broken off: its partitions went, or the load shall end."""
+    """The cycle was broken off: its partitions or its topic went, or the load shall end."""
 
 
 class Run:
@@ -169,6 +168,7 @@ class Run:
             return True
         backlogs = [one for one in plan.backlogs(ends) if one.offsets > 0]
         if not backlogs:
+            self._patience.renew()
             return False
         self._need_spark()
         ranges = ranges_of(backlogs, budget(self._job.bounds, self._pace, self._cores))
@@ -228,6 +228,9 @@ class Run:
         partitions = frozenset(one.topic_partition for one in ranges)
         if not self._member.hold(partitions, partial(self._job.pipeline.interrupt, self._spark, tag)):
             return
+        if self._stop.is_wanted:  # asked for before there was anything to break off
+            self._member.release()
+            return
         written: list[Written] = []
         try:
             self._state = "loading"
@@ -251,12 +254,15 @@ class Run:
         began = time.monotonic()
         advances = tuple(plan.advance(one.topic_partition, one.start, one.end) for one in ranges)
         detail = Detail(cycle_id, tuple(ranges))
-        results = self._run_tasks(advances, ranges, detail, tag)
+        results = self._run_tasks(ranges, detail, tag)
         written += [result.written for result in results]
         detail = replace(
             detail, rows=sum(one.rows for one in written), rejected=sum(one.rejected for one in written)
         )
         self._job.observer(Point.TASKS_DONE, detail)
+        # Offsets of a topic that was made anew meanwhile are not those that were planned.
+        if not self._planner.still_holds(plan, [one.topic_partition for one in ranges]):
+            raise Broken
         if not self._member.seal():
             raise Broken
         self._state = "committing"
@@ -268,15 +274,9 @@ class Run:
         if self._commit_group({one.topic_partition: one.end for one in ranges}, cycle_id):
             self._job.observer(Point.GROUP_COMMITTED, detail)
 
-    def _run_tasks(
-        self, advances: Iterable[Advance], ranges: Sequence[OffsetRange], detail: Detail, tag: str
-    ) -> list[PieceResult]:
+    def _run_tasks(self, ranges: Sequence[OffsetRange], detail: Detail, tag: str) -> list[PieceResult]:
         job = self._job
-        rejected_from = {(one.topic, one.partition): one.rejected_start for one in advances}
-        pieces = [
-            Piece(piece, max(piece.start, rejected_from[piece.topic_partition]))
-            for piece in pieces_of(ranges, self._cores)
-        ]
+        pieces = [Piece(piece) for piece in pieces_of(ranges, self._cores)]
         job.observer(Point.TASKS_STARTED, detail)
         arguments = (self._spark, job.task_settings, pieces, job.sink.writer(detail.cycle_id), tag)
         if not job.watched:
@@ -330,7 +330,11 @@ class Run:
         self._state = "compacting"
         self._compacted = self._tally.cycles
         self._job.observer(Point.COMPACTING, Detail())
-        self._job.sink.compact(self._job.compact_bytes, lambda place: None)
+        try:
+            self._job.sink.compact(self._job.compact_bytes, lambda place: None)
+        except Exception as error:  # noqa: BLE001 - the rows are there: joining their files can wait
+            log.warning("small files were not joined: %s", error)
+            self._tally.note([f"small files were not joined: {error}"])
 
     # ---- what came of it
 
@@ -359,10 +363,12 @@ def _cores(spark: Any) -> int:
 
 
 def _reached(plan: Plan, targets: Mapping[TopicPartition, int]) -> bool:
-    """Whether the sink has all partitions up to their targets."""
+    """Whether the sink has all partitions up to their targets, or to the end of a log that got shorter."""
     for one, target in targets.items():
-        position = plan.position(one) if one in plan.standing else target
-        if position is None or position < target:
+        if one not in plan.seen:
+            continue
+        position = plan.position(one)
+        if position is None or position < min(target, plan.seen[one].log_end):
             return False
     return True
 

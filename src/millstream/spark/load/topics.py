@@ -77,6 +77,14 @@ class Topics:
                     return seen
             self._sleep(_LOOK_AGAIN_SECONDS)
 
+    def ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids that these topics have now; none at all where one is not there."""
+        try:
+            described = self._brokers.describe_topics(list(names))
+        except UnknownTopicOrPartitionError:
+            return {}
+        return _ids(described)
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -86,7 +94,7 @@ class Topics:
 
     def _look_once(self) -> dict[TopicPartition, Seen]:
         described = self._brokers.describe_topics(self._names)
-        ids = {name: _hexadecimal(topic.topic_id) for name, topic in described.items()}
+        ids = _ids(described)
         partitions = [
             TopicPartition(name, each.partition)
             for name, topic in described.items()
@@ -120,6 +128,10 @@ class Topics:
         self._partitions = _counts(seen)
         self._ids = {one.topic: each.topic_id for one, each in seen.items()}
         self._ends = {one: each.log_end for one, each in seen.items()}
+
+
+def _ids(described: Mapping[str, TopicDescription]) -> dict[str, str]:
+    return {name: _hexadecimal(topic.topic_id) for name, topic in described.items()}
 
 
 def _counts(partitions: Iterable[TopicPartition]) -> dict[str, int]:

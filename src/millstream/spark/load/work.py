@@ -89,12 +89,9 @@ def table_partitioning(shaping: Shaping, schema: pa.Schema) -> Partitioning:
     return Partitioning(shaping.partition_by, schema)
 
 
-def rejected_rows(
-    batch: pa.RecordBatch, bad: Sequence[int], reasons: Sequence[str], rejected_from: int
-) -> pa.RecordBatch | None:
-    """The records at these places as rejected rows; None where all are below ``rejected_from``."""
+def rejected_rows(batch: pa.RecordBatch, bad: Sequence[int], reasons: Sequence[str]) -> pa.RecordBatch | None:
+    """The records at these places as rejected rows; None where there are none."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not bad:
         return None
@@ -105,11 +102,9 @@ def rejected_rows(
         chosen.column(name) if name in batch.schema.names else pa.nulls(len(bad), schema.field(name).type)
         for name in columns.RAW
     ]
-    rejected = pa.RecordBatch.from_arrays(
+    return pa.RecordBatch.from_arrays(
         [*arrays, pa.array(reasons, pa.string()), pa.repeat(now, len(bad))], schema=schema
     )
-    kept = rejected.filter(pc.greater_equal(rejected.column("offset"), rejected_from))
-    return kept if kept.num_rows else None
 
 
 def refusals(writer: TaskWriter, rows: pa.RecordBatch) -> pa.StringArray | None:

@@ -17,8 +17,8 @@ far each table has come. The whole guarantee of a load stands on five rules:
 
 A sink with one transaction over both tables (PostgreSQL) moves them together. One without (Delta) commits
 rejected rows first, then rows; each table then has a progress of its own, and ``Standing`` shows both. The
-load goes on from the slower one, and gives the other only what lies at or past its progress
-(``Advance.rejected_start``).
+load goes on from the slower one. What the faster one holds already is replaced as in a rewind, for the load
+that goes on may have another schema or other checks than the one that stopped.
 """
 
 from __future__ import annotations
@@ -80,17 +80,6 @@ class Advance:
     end: int
     expected: Standing
     """What ``Sink.standing`` said when the cycle was planned."""
-
-    @property
-    def rejected_start(self) -> int:
-        """From where on the rejected table takes rows: ``start``, or past it where an earlier commit stopped
-        between the two tables. What lies below is there already. ``end`` is never before it.
-        """
-        rows, rejected = self.expected.rows, self.expected.rejected
-        if rows is None or rejected is None or not rows.topic_id == rejected.topic_id == self.topic_id:
-            return self.start
-        stopped_between = rows.next_offset == self.start < rejected.next_offset
-        return rejected.next_offset if stopped_between else self.start
 
     def after(self, before: Progress | None) -> Progress:
         """A table's progress once this step is done."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,7 @@ from millstream.spark.sinks.delta_files import DataFile, Shape, remove, sync, un
 from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
 from millstream.spark.sinks.delta_progress import application, encode
+from millstream.spark.sinks.delta_reading import read_rows
 from millstream.spark.sinks.delta_replace import Doomed, Remover, doomed_positions
 from millstream.spark.sinks.delta_search import last_position, positions_of
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
@@ -75,7 +76,6 @@ class DeltaSink:
         self._target = target_file_size
         self._compression = compression
         self._tables: Tables | None = None
-        self._partition_by: tuple[str, ...] = ()
         self._rows = Table(self._directory)
         self._rejected = Table(_beside(self._directory, "_rejected"))
         self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
@@ -94,12 +94,12 @@ class DeltaSink:
 
     def prepare(self, group_id: str, tables: Tables) -> None:
         self._tables = tables
-        self._partition_by = self._shape(self._rows, tables.rows, tables.partition_by)
+        self._shape(self._rows, tables.rows, tables.partition_by)
         if tables.rejected is not None:
             self._shape(self._rejected, tables.rejected, ())
 
-    def _shape(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> tuple[str, ...]:
-        """Make a table, or see that it fits; the columns that it is partitioned by."""
+    def _shape(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
+        """Make a table, or see that it fits."""
         wanted = delta_schema.delta_schema(schema, table.directory)
         delta_schema.check_partitioning(schema, partition_by, table.directory)
         snapshot = table.look()
@@ -111,9 +111,9 @@ class DeltaSink:
                 f"the Delta table {table.directory} is partitioned by ({', '.join(found)}), not by "
                 f"({', '.join(partition_by)}): leave that out, or load into another table"
             )
+        delta_schema.check_partition_columns(schema, found, table.directory)
         allowed = self._tables is not None and self._tables.add_columns
         delta_schema.fit(table, wanted, allowed=allowed)
-        return found
 
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -131,17 +131,16 @@ class DeltaSink:
 
     def writer(self, cycle_id: str) -> TaskWriter:
         tables = self._prepared()
-        rows = self._rows.look()
-        partition_by = (
-            tables.partition_by if rows is None else tuple(rows.handle.metadata().partition_columns)
-        )
-        shape = Shape(str(self._directory), tables.rows, partition_by, self._target, self._compression)
-        rejected = None
-        if tables.rejected is not None:
-            rejected = replace(
-                shape, directory=str(self._rejected.directory), schema=tables.rejected, partition_by=()
-            )
-        return DeltaWriter(shape, rejected, cycle_id)
+        rows = self._files(self._rows, tables.rows, tables.partition_by)
+        rejected = None if tables.rejected is None else self._files(self._rejected, tables.rejected, ())
+        return DeltaWriter(rows, rejected, cycle_id)
+
+    def _files(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> Shape:
+        """How files of a table are written: divided as it is now, whoever made it."""
+        snapshot = table.look()
+        if snapshot is not None:
+            partition_by = tuple(snapshot.handle.metadata().partition_columns)
+        return Shape(str(table.directory), schema, partition_by, self._target, self._compression)
 
     def _prepared(self) -> Tables:
         if self._tables is None:
@@ -181,7 +180,7 @@ class DeltaSink:
         if not table.exists:
             self.prepare(cycle.group_id, self._prepared())
         doomed = {TopicPartition(s.advance.topic, s.advance.partition): s.doomed for s in steps if s.replaces}
-        remover = Remover(table.directory, doomed, cycle.cycle_id)
+        remover = Remover(table.directory, doomed, cycle.cycle_id, self._compression)
 
         def decide(snapshot: Snapshot) -> Change:
             for step in steps:
@@ -228,7 +227,7 @@ class DeltaSink:
         if snapshot is None:
             schema = None if self._tables is None else self._tables.rejected
             return pa.table({}) if schema is None else schema.empty_table()
-        found = snapshot.handle.to_pyarrow_table()
+        found = read_rows(snapshot, self._rejected.directory)
         order = [name for name in ("rejected_at", *positions_of(snapshot)) if name in found.schema.names]
         found = found.sort_by([(name, "ascending") for name in order])
         return found if limit is None else found.slice(max(0, found.num_rows - limit))
@@ -244,7 +243,7 @@ class DeltaSink:
 
     def _put(self, table: Table, doomed: Mapping[TopicPartition, Doomed], files: Sequence[DataFile]) -> None:
         """Files into a table in place of rows, without any progress; nothing where that has been done."""
-        remover = Remover(table.directory, doomed, "readmit")
+        remover = Remover(table.directory, doomed, "readmit", self._compression)
 
         def decide(snapshot: Snapshot) -> Change | None:
             active = {file.path for file in snapshot.files()}
@@ -262,7 +261,8 @@ class DeltaSink:
         """Join files smaller than ``target_bytes``, in the rows and in the rejected rows."""
         from millstream.spark.sinks.delta_upkeep import compact
 
-        return sum(compact(table, target_bytes, at) for table in (self._rows, self._rejected))
+        tables = (self._rows, self._rejected)
+        return sum(compact(table, target_bytes, self._compression, at) for table in tables)
 
     def vacuum(self, older_than: timedelta = timedelta(days=1)) -> int:
         """Delete files that tasks left behind and no commit names; how many.
@@ -289,7 +289,7 @@ class _Step:
 
     @classmethod
     def rejected(cls, advance: Advance) -> _Step:
-        return cls(advance, advance.expected.rejected, advance.rejected_start)
+        return cls(advance, advance.expected.rejected, advance.start)
 
     def name(self, group_id: str) -> str:
         return application(group_id, self.advance.topic, self.advance.partition)
@@ -308,17 +308,13 @@ class _Step:
 
 
 def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> None:
-    """Change a table; what was written anew for a change that did not happen is deleted again."""
+    """Change a table; what was written anew is deleted again where the change certainly did not happen."""
     try:
-        table.transact(decide)
+        table.transact(decide, remover.discard)
     except (OSError, pa.ArrowException) as error:
-        remover.discard()
         raise SinkError(
             f"rows of the Delta table {table.directory} could not be replaced: {error}"
         ) from error
-    except BaseException:
-        remover.discard()
-        raise
 
 
 def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snapshot:

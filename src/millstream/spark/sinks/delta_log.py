@@ -51,6 +51,16 @@ def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
     return [json.loads(line) for line in text.splitlines() if line]
 
 
+def newest_version(directory: Path) -> int:
+    """The greatest version that a commit or checkpoint of the log has; -1 where there is none."""
+    found = [
+        int(match[1])
+        for path in (directory / LOG).iterdir()
+        if (match := _COMMIT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name))
+    ]
+    return max(found, default=-1)
+
+
 @dataclass(slots=True)
 class LogView:
     """The transactions of a table up to ``version``, kept up to date by ``refresh``."""

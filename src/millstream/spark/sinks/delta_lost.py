@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from millstream.spark.sinks.base import Loss, LostRange, SinkError
 from millstream.spark.sinks.delta_files import Shape, TableWriter
+from millstream.spark.sinks.delta_reading import read_rows
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table
 
 SCHEMA: Final = pa.schema(
@@ -41,7 +42,7 @@ class LostRanges:
         writers: list[TableWriter] = []
 
         def decide(snapshot: Snapshot) -> Change | None:
-            known = {_key(found) for found in _read(snapshot, group_id)}
+            known = {_key(found) for found in self._of(snapshot, group_id)}
             new = [one for one in lost if _key(one) not in known]
             if not new:
                 return None
@@ -50,18 +51,27 @@ class LostRanges:
             writer.write(_batch(group_id, cycle_id, new))
             return Change(writer.finish())
 
+        def undo() -> None:
+            for unused in writers:
+                unused.abort()
+
         try:
-            self._table.transact(decide)
+            committed = self._table.transact(decide, undo)
         except OSError as error:
             raise SinkError(f"lost ranges could not be kept in {self._table.directory}: {error}") from error
-        for unused in writers[:-1]:
-            unused.abort()
+        if committed:
+            for unused in writers[:-1]:
+                unused.abort()
 
     def read(self, group_id: str) -> list[LostRange]:
         """All that were kept for a group, in the order in which they were noticed."""
         snapshot = self._table.look()
-        found = [] if snapshot is None else _read(snapshot, group_id)
+        found = [] if snapshot is None else self._of(snapshot, group_id)
         return sorted(found, key=lambda one: (one.noticed_at, one.topic, one.partition, one.start))
+
+    def _of(self, snapshot: Snapshot, group_id: str) -> list[LostRange]:
+        rows = read_rows(snapshot, self._table.directory).to_pylist()
+        return [_lost(row) for row in rows if row["group_id"] == group_id]
 
 
 def _key(one: LostRange) -> tuple[str, int, int, int, Loss]:
@@ -77,11 +87,6 @@ def _batch(group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> pa.Record
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
-def _read(snapshot: Snapshot, group_id: str) -> list[LostRange]:
-    return [
-        LostRange(
-            row["topic"], row["partition"], row["start"], row["end"], Loss(row["reason"]), row["noticed_at"]
-        )
-        for row in snapshot.handle.to_pyarrow_table().to_pylist()
-        if row["group_id"] == group_id
-    ]
+def _lost(row: dict[str, Any]) -> LostRange:
+    where = row["topic"], row["partition"], row["start"], row["end"]
+    return LostRange(*where, Loss(row["reason"]), row["noticed_at"])

@@ -60,8 +60,11 @@ class Outcome:
 class Remover:
     """Takes rows out of one table. Kept over the attempts of one commit: no file is written anew twice."""
 
-    def __init__(self, directory: Path, doomed: Mapping[TopicPartition, Doomed], tag: str) -> None:
+    def __init__(
+        self, directory: Path, doomed: Mapping[TopicPartition, Doomed], tag: str, compression: str
+    ) -> None:
         self._directory = directory
+        self._compression = compression
         self._doomed = {where: what for where, what in doomed.items() if what.start < what.end}
         self._tag = tag
         self._rewritten: dict[str, list[DataFile] | None] = {}
@@ -85,7 +88,7 @@ class Remover:
         return outcome
 
     def discard(self) -> None:
-        """Remove what was written for a commit that did not happen."""
+        """Remove what was written, for a commit that certainly did not happen."""
         for files in self._rewritten.values():
             for file in files or ():
                 remove(self._directory, file.path)
@@ -119,7 +122,8 @@ class Remover:
         if not self._holds(file, positions):
             return None
         with pq.ParquetFile(file.where(self._directory)) as source:
-            writer = TableWriter(Shape(str(self._directory), source.schema_arrow), self._tag)
+            shape = Shape(str(self._directory), source.schema_arrow, compression=self._compression)
+            writer = TableWriter(shape, self._tag)
             try:
                 for batch in source.iter_batches():
                     writer.write(batch.filter(pc.invert(self._mask(batch, file, positions))))

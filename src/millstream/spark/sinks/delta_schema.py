@@ -58,6 +58,17 @@ def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory
         raise SchemaConflictError(f"{directory} cannot be partitioned by all of its columns")
 
 
+def check_partition_columns(schema: pa.Schema, found: Sequence[str], directory: Path) -> None:
+    """Raise SchemaConflictError where the load lacks a column that the table is partitioned by."""
+    lacking = [name for name in found if name not in schema.names]
+    if lacking:
+        raise SchemaConflictError(
+            f"the Delta table {directory} is partitioned by {', '.join(found)}, and the load has no column "
+            f"{', '.join(lacking)}. Say what it is made of, as when the table was made (partition_by=…, "
+            f"--partition-by 'date(_timestamp) AS {lacking[0]}'), or have it in the schema"
+        )
+
+
 def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list[Field]:
     """The columns that the table lacks; raises SchemaConflictError for those that do not fit."""
     there = {column.name: column for column in handle.schema().fields}

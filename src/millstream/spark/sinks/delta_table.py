@@ -28,7 +28,7 @@ from millstream.spark.sinks import delta_progress
 from millstream.spark.sinks.base import Progress, SinkError
 from millstream.spark.sinks.delta_features import check_features
 from millstream.spark.sinks.delta_files import DataFile, sync
-from millstream.spark.sinks.delta_log import LOG, LogView, Restore, commit_path, read_commit
+from millstream.spark.sinks.delta_log import LOG, LogView, Restore, commit_path, newest_version, read_commit
 from millstream.spark.sinks.delta_partitions import text
 
 log = logging.getLogger("millstream.spark")
@@ -77,6 +77,10 @@ class Change:
     metadata: Mapping[str, str] = field(default_factory=dict)
     data_change: bool = True
     """False where the same rows are only laid out anew."""
+
+
+class NotCommittedError(SinkError):
+    """A commit failed, and the log shows that nothing of it happened."""
 
 
 class Snapshot:
@@ -184,28 +188,48 @@ class Table:
             ) from error
         return handle
 
-    def transact(self, decide: Callable[[Snapshot], Change | None]) -> None:
+    def transact(
+        self, decide: Callable[[Snapshot], Change | None], undo: Callable[[], None] = lambda: None
+    ) -> bool:
         """Look, decide, commit; again from the start when another commit came first.
 
-        ``decide`` may raise, or want nothing. Returns when the commit has been read back from the log and is
-        on the disk; raises SinkError when it did not happen.
+        ``decide`` may raise, or want nothing. Returns True when the commit has been read back from the log
+        and is on the disk, False when nothing was wanted; raises SinkError when it did not happen, or when
+        nobody can tell. ``undo`` is called when it is certain that nothing was committed, and only then: it
+        may delete the files that the change would have added. Otherwise they stay, as data or as litter.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         attempt = 0
-        while True:
-            snapshot = self.look()
-            if snapshot is None:
-                raise SinkError(f"the Delta table {self.directory} is gone: it was there a moment ago")
-            change = decide(snapshot)
-            if change is None or self._commit(snapshot, change):
-                return
-            if time.monotonic() > deadline:
-                raise SinkError(
-                    f"the Delta table {self.directory} is written to so often that no commit got through in "
-                    f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
-                )
-            attempt += 1
-            time.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))
+        certain = True
+        try:
+            while (change := decide(snapshot := self._look_again())) is not None:
+                certain = False  # until the log has answered, whatever happens: also an interrupt
+                if self._commit(snapshot, change):
+                    return True
+                certain = True
+                attempt += 1
+                self._wait(attempt, deadline)
+        except BaseException as error:
+            if certain or isinstance(error, NotCommittedError):
+                undo()
+            raise
+        undo()
+        return False
+
+    def _look_again(self) -> Snapshot:
+        snapshot = self.look()
+        if snapshot is None:
+            raise SinkError(f"the Delta table {self.directory} is gone: it was there a moment ago")
+        return snapshot
+
+    def _wait(self, attempt: int, deadline: float) -> None:
+        """A moment of chance, so that two who are in each other's way part."""
+        if time.monotonic() > deadline:
+            raise SinkError(
+                f"the Delta table {self.directory} is written to so often that no commit got through in "
+                f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
+            )
+        time.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))
 
     def _commit(self, seen: Snapshot, change: Change) -> bool:
         """Make a change the version after ``seen``; False when that version is another's."""
@@ -215,14 +239,23 @@ class Table:
             _write(seen.handle, change, token)
         except Exception as caught:  # noqa: BLE001 - whatever it is, only the log knows the outcome
             error = caught
-        return self._outcome(seen.version + 1, token, change, error)
+        try:
+            return self._outcome(seen.version + 1, token, change, error)
+        except (OSError, ValueError) as unread:
+            raise SinkError(
+                f"commit {seen.version + 1} of the Delta table {self.directory} may be made or not, as the "
+                f"log cannot be read: {unread}. Running again is safe"
+            ) from unread
 
     def _outcome(self, version: int, token: str, change: Change, error: Exception | None) -> bool:
         """Whether a commit is in the log as this version, whatever the answer to it was."""
         actions = read_commit(self.directory, version)
         if actions is None:
             said = f"failed: {error}" if error is not None else "was said to be done, but is not in the log"
-            raise SinkError(f"a commit to the Delta table {self.directory} {said}") from error
+            # What is not there may also have been cleaned up, where others have gone on since.
+            certain = error is not None and newest_version(self.directory) < version
+            kind = NotCommittedError if certain else SinkError
+            raise kind(f"a commit to the Delta table {self.directory} {said}") from error
         if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):
             if error is None:
                 raise SinkError(

@@ -15,22 +15,24 @@ import pyarrow.parquet as pq
 
 from millstream.spark.sinks.delta_files import PREFIX, DataFile, Shape, TableWriter, remove
 from millstream.spark.sinks.delta_log import LOG, named_files
+from millstream.spark.sinks.delta_reading import columns_of, has_deletion_vectors, widened
 from millstream.spark.sinks.delta_table import ActiveFile, Change, Snapshot, Table
 
 
-def compact(table: Table, target_bytes: int, at: Callable[[str], None]) -> int:
+def compact(table: Table, target_bytes: int, compression: str, at: Callable[[str], None]) -> int:
     """Join files smaller than ``target_bytes``; how many files the table has less.
 
     The rows stay the same and no progress moves. Each join is a commit of its own, given up when another
     commit took one of its files away in the meantime: a rewind goes first.
     """
     snapshot = table.look()
-    if snapshot is None or "deletionVectors" in (snapshot.handle.protocol().reader_features or ()):
+    if snapshot is None or has_deletion_vectors(snapshot):
         return 0
-    schema = pa.schema(snapshot.handle.schema().to_arrow())
-    return sum(
-        _join(table, files, schema, target_bytes, at) for files in _bins(snapshot.files(), target_bytes)
+    # A joined file is closed at twice the size, so that what was chosen for one does not end up in two.
+    shape = Shape(
+        str(table.directory), columns_of(snapshot), target_file_size=2 * target_bytes, compression=compression
     )
+    return sum(_join(table, files, shape, at) for files in _bins(snapshot.files(), target_bytes))
 
 
 def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[ActiveFile]]:
@@ -66,60 +68,43 @@ def _least(file: ActiveFile, name: str) -> Any:
     return file.least.get(f"_{name}", file.least.get(name))
 
 
-def _join(
-    table: Table, files: list[ActiveFile], schema: pa.Schema, target_bytes: int, at: Callable[[str], None]
-) -> int:
-    joined = _write_joined(table.directory, files, schema, target_bytes)
-    done = 0
+def _join(table: Table, files: list[ActiveFile], shape: Shape, at: Callable[[str], None]) -> int:
+    joined = _write_joined(table.directory, files, shape)
+
+    def undo() -> None:
+        for file in joined:
+            remove(table.directory, file.path)
 
     def decide(snapshot: Snapshot) -> Change | None:
-        nonlocal done
-        done = 0
         active = {file.path for file in snapshot.files()}
         if not all(file.path in active for file in files):
             return None
-        done = len(files) - len(joined)
         return Change(joined, files, data_change=False)
 
+    if len(joined) >= len(files):  # nothing is won
+        undo()
+        return 0
     try:
         at("compacting")
-        table.transact(decide)
     except BaseException:
-        done = 0
+        undo()
         raise
-    finally:
-        if not done:
-            for file in joined:
-                remove(table.directory, file.path)
-    return done
+    return len(files) - len(joined) if table.transact(decide, undo) else 0
 
 
-def _write_joined(
-    directory: Path, files: list[ActiveFile], schema: pa.Schema, target_bytes: int
-) -> list[DataFile]:
+def _write_joined(directory: Path, files: list[ActiveFile], shape: Shape) -> list[DataFile]:
     values = files[0].partition_values
-    kept = pa.schema([column for column in schema if column.name not in values])
-    writer = TableWriter(Shape(str(directory), kept, target_file_size=2 * target_bytes), "compacted")
+    kept = pa.schema([column for column in shape.schema if column.name not in values])
+    writer = TableWriter(replace(shape, schema=kept), "compacted")
     try:
         for file in files:
             with pq.ParquetFile(file.where(directory)) as source:
                 for batch in source.iter_batches():
-                    writer.write(_widened(batch, kept))
+                    writer.write(widened(batch, file, kept))
         return [replace(made, partition_values=values) for made in writer.finish()]
     except BaseException:
         writer.abort()
         raise
-
-
-def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """With the columns that were added to the table after the file was written."""
-    columns = [
-        batch.column(column.name).cast(column.type)
-        if column.name in batch.schema.names
-        else pa.nulls(batch.num_rows, column.type)
-        for column in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def vacuum(directory: Path, older_than: timedelta) -> int:

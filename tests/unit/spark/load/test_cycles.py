@@ -11,8 +11,8 @@ from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, merged, 
 from millstream.spark.ranges import OffsetRange
 
 
-def backlog(partition: int, start: int, end: int, least_end: int = 0) -> Backlog:
-    return Backlog(TopicPartition("t", partition), start, end, least_end)
+def backlog(partition: int, start: int, end: int) -> Backlog:
+    return Backlog(TopicPartition("t", partition), start, end)
 
 
 def part(partition: int, start: int, end: int) -> OffsetRange:
@@ -41,10 +41,6 @@ def test_every_partition_that_waits_gets_a_share(waiting: list[Backlog], most: i
 def test_what_one_does_not_need_goes_to_the_others() -> None:
     found = ranges_of([backlog(0, 0, 1000), backlog(1, 50, 60), backlog(2, 0, 1000)], 110)
     assert found == [part(0, 0, 50), part(1, 50, 60), part(2, 0, 50)]
-
-
-def test_a_cycle_goes_as_far_as_a_broken_commit_had_gone() -> None:
-    assert ranges_of([backlog(0, 0, 1000, least_end=300)], 100) == [part(0, 0, 300)]
 
 
 @given(backlogs, st.integers(1, 64))

@@ -89,12 +89,23 @@ def test_a_rewind_is_followed(committed: OffsetAndMetadata) -> None:
     assert "rewound from 100 to 40" in found.note
 
 
-@pytest.mark.parametrize("committed", [moved(140), strangers(140)])
-def test_a_skip_is_followed_and_recorded(committed: OffsetAndMetadata) -> None:
-    found = started(decide(situation(at(100), committed), RULES))
+@pytest.mark.parametrize(
+    ("committed", "rules"), [(moved(140), RULES), (moved(140), ACCEPTING), (strangers(140), ACCEPTING)]
+)
+def test_a_skip_is_followed_and_recorded(committed: OffsetAndMetadata, rules: Rules) -> None:
+    found = started(decide(situation(at(100), committed), rules))
     assert (found.offset, found.anchors, found.repairs_group) == (140, True, True)
     assert found.lost == (LostOffsets(100, 140, Loss.SKIPPED),)
     assert "skips from 100 to 140" in found.note
+
+
+def test_a_strangers_skip_is_refused_where_it_loses_records() -> None:
+    found = refused(decide(situation(at(50, high=100), strangers(140)), RULES))
+    assert found.lost == (LostOffsets(100, 140, Loss.SKIPPED),)
+    assert "orders-0 [100, 140) would be skipped" in found.reason and not found.passing
+    assert "'millstream group reset g'" in found.reason and "--accept-data-loss" in found.reason
+    harmless = started(decide(situation(at(50, high=100), strangers(80)), RULES))
+    assert (harmless.offset, harmless.lost) == (80, ())
 
 
 def test_a_skip_over_what_a_rewind_left_in_the_table_loses_nothing() -> None:
@@ -134,6 +145,15 @@ def test_the_slower_table_decides() -> None:
     assert progress_of(at(60, 80)) == Progress(60, 80, "id1")
     assert progress_of(at(80, 60)) == Progress(60, 80, "id1")
     assert progress_of(Standing(Progress(7, 7, "id1"), None)) == Progress(7, 7, "id1")
+
+
+def test_what_only_the_rejected_rows_have_passed_was_never_loaded() -> None:
+    """A commit stopped between the two: good records of [20, 60) are nowhere."""
+    stopped = Standing(Progress(20, 20, "id1"), Progress(60, 60, "id1"))
+    found = started(decide(situation(stopped, moved(50)), RULES))
+    assert found.lost == (LostOffsets(20, 50, Loss.SKIPPED),)
+    gone = refused(decide(situation(stopped, ours(20), log=(50, 1000)), RULES))
+    assert gone.lost == (LostOffsets(20, 50, Loss.RETENTION),)
 
 
 def test_rejected_rows_alone_are_no_progress() -> None:

@@ -80,6 +80,19 @@ def test_a_success_renews_it(patience: Patience) -> None:
     assert attempts(patience, SinkError("busy")) == TRIES_ONCE
 
 
+def test_a_load_that_runs_on_waits_longer_and_longer_for_about_five_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    stop = Stop()
+    monkeypatch.setattr(stop, "wait", waits.append)
+    patience = Patience(Tally("g", "delta:x"), stop)
+    patience.tries = TRIES_CONTINUOUS
+    assert attempts(patience, NetworkError()) == TRIES_CONTINUOUS
+    assert waits == sorted(waits) and waits[:3] == [0.5, 1, 2] and waits[-1] == 30
+    assert 290 < sum(waits) < 310
+
+
 def test_conflicts_are_expected_for_a_while(patience: Patience) -> None:
     assert attempts(patience, ProgressConflictError("moved")) == 10
 

@@ -40,7 +40,7 @@ def test_only_what_is_owned_is_planned() -> None:
     world.commit(ONE, 5)
     plan = world.plan(ONE)
     assert list(plan.starts) == [ONE]
-    assert plan.backlogs({ZERO: 10, ONE: 20}) == [Backlog(ONE, 5, 20, 5)]
+    assert plan.backlogs({ZERO: 10, ONE: 20}) == [Backlog(ONE, 5, 20)]
     assert plan.position(ZERO) == 4
     assert (plan.lag, plan.repairs, plan.anchors) == (15, {}, [])
 
@@ -70,13 +70,14 @@ def test_lesson_13_a_partition_that_comes_later_is_read_from_its_beginning() -> 
     assert world.plan(ZERO, ONE).starts[ONE].offset == 0
 
 
-def test_lesson_22_a_cycle_goes_at_least_as_far_as_the_rejected_rows_are() -> None:
+def test_lesson_22_rejected_rows_that_came_first_are_replaced() -> None:
     world = World([(0, 100)])
-    world.sink.progress[ZERO] = Standing(Progress(20, 60, ID_HEX), Progress(60, 60, ID_HEX))
-    (backlog,) = world.plan(ZERO).backlogs({ZERO: 100})
-    assert backlog == Backlog(ZERO, 20, 100, least_end=60)
-    advance = world.plan(ZERO).advance(ZERO, 20, 60)
-    assert advance.rejected_start == 60
+    world.sink.progress[ZERO] = Standing(Progress(20, 20, ID_HEX), Progress(60, 60, ID_HEX))
+    plan = world.plan(ZERO)
+    assert plan.backlogs({ZERO: 100}) == [Backlog(ZERO, 20, 100)]
+    advance = plan.advance(ZERO, 20, 40)
+    assert advance.replaces(advance.expected.rejected) and not advance.replaces(advance.expected.rows)
+    assert advance.after(advance.expected.rejected) == Progress(40, 60, ID_HEX), "the rest comes later"
 
 
 def test_a_rewind_of_aggregates_begins_where_a_range_began() -> None:
@@ -87,6 +88,33 @@ def test_a_rewind_of_aggregates_begins_where_a_range_began() -> None:
     assert world.plan(ZERO).starts[ZERO].offset == 40
     world.aligned = lambda partition, offset: offset
     assert world.plan(ZERO).starts[ZERO].offset == 45
+
+
+@pytest.mark.parametrize("wanted", [45, 10])
+def test_a_rewind_of_aggregates_into_a_range_that_retention_has_cut_is_refused(wanted: int) -> None:
+    world = World([(42, 100)])
+    world.sink.stand("orders", 0, 80)
+    world.commit(ZERO, wanted, RESET_METADATA)
+    world.aligned = lambda partition, offset: 40
+    plan = world.plan(ZERO)
+    assert not plan.starts
+    with pytest.raises(LoadFailedError, match=r"row stamped 40 stands for records that retention.* to 80, "):
+        plan.raise_refusals("fake:sink", 0)
+    world.commit(ZERO, 80, RESET_METADATA)
+    assert world.plan(ZERO).starts[ZERO].offset == 80, "the remedy"
+
+
+@pytest.mark.parametrize("now", [{"orders": (OTHER_ID, [(0, 10)])}, {}])
+def test_a_plan_holds_as_long_as_the_topic_is_the_same(
+    now: dict[str, tuple[str, list[tuple[int, int]]]],
+) -> None:
+    world = World([(0, 10)])
+    topics = Topics(world.brokers, ["orders"])
+    planner = Planner(world.rules, topics, as_sink(world.sink))
+    plan = planner.plan([ZERO])
+    assert planner.still_holds(plan, [ZERO])
+    world.brokers.topics = now
+    assert not planner.still_holds(plan, [ZERO])
 
 
 def test_all_losses_are_told_in_one_error() -> None:

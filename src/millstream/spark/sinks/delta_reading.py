@@ -1,0 +1,62 @@
+"""Reading the rows of a Delta table, file by file.
+
+Not with ``DeltaTable.to_pyarrow_table``: the threads that it leaves behind can abort the interpreter at exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
+
+
+def has_deletion_vectors(snapshot: Snapshot) -> bool:
+    """Whether files of the table may hold rows that were deleted."""
+    return "deletionVectors" in (snapshot.handle.protocol().reader_features or ())
+
+
+def columns_of(snapshot: Snapshot) -> pa.Schema:
+    """The columns of the table, those that it is partitioned by among them."""
+    return pa.schema(snapshot.handle.schema().to_arrow())
+
+
+def read_rows(snapshot: Snapshot, directory: Path) -> pa.Table:
+    """All rows of the table at this version; raises SinkError where a file cannot be read."""
+    schema = columns_of(snapshot)
+    try:
+        if has_deletion_vectors(snapshot):
+            return pa.table(snapshot.handle.scan()).select(schema.names).cast(schema)
+        batches = [batch for file in snapshot.files() for batch in _batches(file, directory, schema)]
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
+    return pa.Table.from_batches(batches, schema)
+
+
+def _batches(file: ActiveFile, directory: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(file.where(directory)) as source:
+        for batch in source.iter_batches():
+            yield widened(batch, file, schema)
+
+
+def widened(batch: pa.RecordBatch, file: ActiveFile, schema: pa.Schema) -> pa.RecordBatch:
+    """With what the file does not have: the columns that name its partition, and those that were added to the
+    table after it was written.
+    """
+    columns = [
+        batch.column(column.name).cast(column.type)
+        if column.name in batch.schema.names
+        else _constant(file, column, batch.num_rows)
+        for column in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _constant(file: ActiveFile, column: pa.Field, rows: int) -> pa.Array:
+    value = file.least.get(column.name) if column.name in file.partition_values else None
+    return pa.repeat(pa.scalar(value, column.type), rows)
