@@ -16,6 +16,7 @@ from millstream.cli.formats import Renderer
 from millstream.cli.names import require_topics
 from millstream.cli.outcome import DONE, CommandError
 from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
+from millstream.cli.progress import Meter, meter
 from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import CommitFailedError, RebalanceInProgressError, WakeupError
 from millstream.model import TopicPartition
@@ -128,8 +129,8 @@ class _Reading(RebalanceListener):
         if assigned is not None:
             self.on_assigned(self._consumer, assigned)
         with _wakes_on_signals(self._consumer) as received:
-            with suppress(WakeupError):
-                self._print_until_enough()
+            with suppress(WakeupError), meter("reading", None, wanted=not sys.stdout.isatty()) as progress:
+                self._print_until_enough(progress)
             self._commit_at_end()
             return 128 + received[0] if received else DONE
 
@@ -151,21 +152,24 @@ class _Reading(RebalanceListener):
         for partition in partitions:
             (self._ends or {}).pop(partition, None)
 
-    def _print_until_enough(self) -> None:
+    def _print_until_enough(self, progress: Meter) -> None:
         last_record_s = time.monotonic()
+        printed = 0
         while self._left != 0 and not self._is_at_end():
             idle_s = time.monotonic() - last_record_s
             if self._limits.idle_seconds is not None and idle_s >= self._limits.idle_seconds:
                 return
-            if self._print_some(self._longest_wait(idle_s)):
+            if count := self._print_some(self._longest_wait(idle_s)):
                 last_record_s = time.monotonic()
+                printed += count
+                progress(0, printed)
 
-    def _print_some(self, timeout_s: float) -> bool:
-        """Poll once, print what comes, and commit it; returns whether something came."""
+    def _print_some(self, timeout_s: float) -> int:
+        """Poll once, print what comes, and commit it; returns how many records came."""
         most = _MOST_AT_ONCE if self._left is None else min(self._left, _MOST_AT_ONCE)
         records = self._consumer.poll(timeout=timeout_s, max_records=most)
         if not records:
-            return False
+            return 0
         self._all_printed = False
         out = sys.stdout.buffer
         for record in records:
@@ -176,7 +180,7 @@ class _Reading(RebalanceListener):
             self._left -= len(records)
         if self._commits:
             self._consumer.commit_async()
-        return True
+        return len(records)
 
     def _longest_wait(self, idle_s: float) -> float:
         if self._limits.idle_seconds is None:
