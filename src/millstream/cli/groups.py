@@ -161,7 +161,11 @@ def reset(
     named = [one if isinstance(one, str) else one.topic for one in wanted or ()]
     from millstream.cli.names import hints_for_groups, hints_for_topics
 
-    with _admin(servers) as admin, hints_for_topics(admin, named), hints_for_groups(admin, [name]):
+    with (
+        _admin(servers) as admin,
+        hints_for_topics(admin, named),
+        hints_for_groups(admin, [name], only_near=True),
+    ):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
     _print_resets(resets, as_json=as_json, dry_run=dry_run)
 
