@@ -221,7 +221,6 @@ def test_reset_moves_a_group(cli: Cli, topic: str, group: str, admin: Admin) -> 
     assert reset("--to", "-2") == {0: (7, 8), 1: (1, 8)}
     assert reset("--to", f"@{FIRST_MS + 1500}") == {0: (8, 2), 1: (8, 2)}
     assert reset("--to", "99") == {0: (2, 10), 1: (2, 10)}
-    assert f"did you mean '{group}'?" in cli.fails("group", "reset", group[:-1], "--to", "earliest")
     shown = cli.ok("group", "reset", group, "--to", "earliest", "--dry-run").lines
     assert shown[1].split()[:4] == [topic, "0", "10", "0"]
     assert shown[-1].startswith("nothing was changed")

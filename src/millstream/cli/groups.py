@@ -159,13 +159,9 @@ def reset(
     position = read_group_position(to, "--to", time.time_ns() // 1_000_000)
     wanted = None if not topics else [one for text in topics for one in read_partitions(text)]
     named = [one if isinstance(one, str) else one.topic for one in wanted or ()]
-    from millstream.cli.names import hints_for_groups, hints_for_topics
+    from millstream.cli.names import hints_for_topics
 
-    with (
-        _admin(servers) as admin,
-        hints_for_topics(admin, named),
-        hints_for_groups(admin, [name], only_near=True),
-    ):
+    with _admin(servers) as admin, hints_for_topics(admin, named):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
     _print_resets(resets, as_json=as_json, dry_run=dry_run)
 

@@ -25,17 +25,14 @@ def hints_for_topics(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
 
 
 @contextmanager
-def hints_for_groups(admin: Admin, wanted: Iterable[str], *, only_near: bool = False) -> Iterator[None]:
-    """Turn a broker's "no such group" into one that names the nearest group.
-
-    ``only_near``: where no name is near, what was said stays as it is.
-    """
+def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
+    """Turn a broker's "no such group" into one that names the nearest group."""
     try:
         yield
     except GroupIdNotFoundError as error:
         known = [group.group_id for group in admin.list_groups()]
         for name in wanted:
-            if name not in known and (_nearest(name, known) or not only_near):
+            if name not in known:
                 hint = _nearest(name, known) or "see 'millstream group list'"
                 raise CommandError(f"there is no group {name!r}: {hint}") from error
         raise

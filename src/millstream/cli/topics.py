@@ -10,6 +10,7 @@ from millstream.cli import options
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import count, print_fields, print_json, print_lines, print_table, size
 from millstream.cli.properties import read_properties
+from millstream.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
@@ -97,8 +98,7 @@ def list_topics(
       millstream topic list --internal --json
     """
     with _admin(servers) as admin:
-        names = admin.list_topics(internal=internal)
-        topics = admin.describe_topics(names) if names else {}
+        topics = _all_topics(admin, internal)
     if as_json:
         print_json([{"name": name, "partitions": len(one.partitions)} for name, one in topics.items()])
     else:
@@ -106,6 +106,18 @@ def list_topics(
         print_lines(
             ("topic", "partitions"), rows, none="there are no topics yet: 'millstream topic create NAME'"
         )
+
+
+def _all_topics(admin: Admin, internal: bool) -> dict[str, TopicDescription]:
+    """All topics there are. One that is deleted between two questions is asked for no more."""
+    for tries_left in reversed(range(10)):
+        names = admin.list_topics(internal=internal)
+        try:
+            return admin.describe_topics(names) if names else {}
+        except UnknownTopicOrPartitionError:
+            if not tries_left:
+                raise
+    raise AssertionError("the last try has returned or raised")
 
 
 def describe(
