@@ -281,15 +281,14 @@ class _Step:
 
     advance: Advance
     before: Progress | None
-    start: int
 
     @classmethod
     def rows(cls, advance: Advance) -> _Step:
-        return cls(advance, advance.expected.rows, advance.start)
+        return cls(advance, advance.expected.rows)
 
     @classmethod
     def rejected(cls, advance: Advance) -> _Step:
-        return cls(advance, advance.expected.rejected, advance.start)
+        return cls(advance, advance.expected.rejected)
 
     def name(self, group_id: str) -> str:
         return application(group_id, self.advance.topic, self.advance.partition)
@@ -300,11 +299,11 @@ class _Step:
 
     @property
     def replaces(self) -> bool:
-        return self.advance.replaces(self.before) and self.start < self.advance.end
+        return self.advance.replaces(self.before) and self.advance.start < self.advance.end
 
     @property
     def doomed(self) -> Doomed:
-        return Doomed(self.start, self.advance.end)
+        return Doomed(self.advance.start, self.advance.end)
 
 
 def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> None:
