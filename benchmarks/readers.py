@@ -27,6 +27,8 @@ Reader = Callable[[str, str], Iterator[int]]
 WARM_UP_S = 1.0
 MANY = 10_000
 """Records in one call, where a client lets its caller choose."""
+NEAR_THE_END = 50_000
+"""So many records before the topic's end it is read anew: a fetch at the very end waits there for more."""
 TUNED = {
     "queued.min.messages": 1_000_000,
     "fetch.queue.backoff.ms": 1,
@@ -50,8 +52,9 @@ def poll_arrow(servers: str, topic: str) -> Iterator[int]:
         (partition,) = consumer.assignment()
         while True:
             yield consumer.poll_arrow(timeout=1.0).num_rows
-            if consumer.lag(partition) == 0:
-                consumer.seek_to_beginning(partition)
+            lag = consumer.lag(partition)
+            if lag is not None and lag < NEAR_THE_END:
+                consumer.seek(partition, 0)
 
 
 def poll(servers: str, topic: str) -> Iterator[int]:
