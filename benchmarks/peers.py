@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import random
 import shutil
 import socket
 import subprocess
@@ -18,7 +20,7 @@ from typing import Self
 
 HERE = Path(__file__).parent
 JARS = HERE / ".kafka" / "lib"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 def fetch_jars() -> bool:
@@ -40,9 +42,19 @@ def java(main: str, *arguments: str, heap: str = "512m", options: Sequence[str] 
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A port for a server that starts later.
+
+    It is below those that the system gives to outgoing connections, one of which could have it by then.
+    """
+    try:
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        end = 0  # not Linux
+    while True:
+        wanted = random.SystemRandom().randrange(10_000, end) if end > 20_000 else 0
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", wanted)) as server:
+            port: int = server.getsockname()[1]
+            return port
 
 
 class BrokerProcess(AbstractContextManager["BrokerProcess"]):

@@ -209,15 +209,18 @@ SENDERS: dict[str, Callable[[str, str, int, str], Any]] = {
 
 
 def measure(name: str, servers: str, topic: str, records: int, size: int, acks: str) -> dict[str, float]:
-    """Records a second, CPU seconds for a million of them, and the process's largest size."""
+    """Records a second, CPU seconds for a million of them (all, and the caller's own), and the process's
+    largest size.
+    """
     with SENDERS[name](servers, topic, size, acks) as some:
         some(max(ROWS, int(records * WARM_UP) // ROWS * ROWS))
-        cpu, began = _cpu(), time.perf_counter()
+        cpu, thread, began = _cpu(), time.thread_time(), time.perf_counter()
         some(records)
         seconds = time.perf_counter() - began
         return {
             "rate": records / seconds,
             "cpu": (_cpu() - cpu) / records * 1e6,
+            "thread": (time.thread_time() - thread) / records * 1e6,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
 

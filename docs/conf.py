@@ -31,6 +31,7 @@ consumer
 producer
 load
 load-formats
+load-scenarios
 sinks
 sinks-postgresql
 sinks-topic
@@ -38,6 +39,7 @@ spark
 broker
 testing
 cli
+console
 operations
 troubleshooting
 settings

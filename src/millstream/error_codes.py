@@ -307,7 +307,7 @@ RARE_ERRORS: tuple[tuple[ErrorCode, Action, str], ...] = (
     (ErrorCode.UNSUPPORTED_ASSIGNOR, Action.FATAL, "The group does not support this assignor."),
     (
         ErrorCode.STALE_MEMBER_EPOCH,
-        Action.RETRY,
+        Action.ABORT,
         "The member has yet to learn its newest epoch from a heartbeat.",
     ),
     (

@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.kafka.clients.registry import CLIENTS
 from tests.kafka.differential.known import KNOWN
+from tests.kafka.error_table import DIFFERENT, TABLE
 from tests.kafka.mission import ROWS
 from tests.kafka.results import DIRECTORY, FEATURES
 
@@ -48,6 +49,20 @@ def differences_table() -> str:
     return "\n".join(lines)
 
 
+def errors_table() -> str:
+    lines = ["| asked for | what follows an error |", "|-|-|"]
+    for asker, acts in TABLE.items():
+        parts = [f"**{act.value}**: {', '.join(code.name for code in codes)}" for act, codes in acts.items()]
+        lines.append(f"| {asker} | {'<br>'.join(parts)} |")
+    return "\n".join(lines)
+
+
+def java_table() -> str:
+    lines = ["| here | Java |", "|-|-|"]
+    lines += [f"| {here} | {java} |" for here, java in DIFFERENT.items()]
+    return "\n".join(lines)
+
+
 def section(text: str, name: str) -> str:
     """What stands between the marks of a generated table."""
     found = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", text, re.DOTALL)
@@ -61,6 +76,8 @@ def main() -> None:
         "clients": clients_table(section(text, "clients")),
         "rows": rows_table(),
         "differences": differences_table(),
+        "errors": errors_table(),
+        "java": java_table(),
     }
     for name, table in tables.items():
         text = text.replace(

@@ -30,7 +30,7 @@ def _library() -> ctypes.CDLL:
     found = [each for each in files("confluent-kafka") or () if each.name.startswith("librdkafka")]
     assert found, "the confluent-kafka wheel has no librdkafka of its own"
     library = ctypes.CDLL(str(found[0].locate()))
-    for name in ("conf_new", "new", "handle_mock_cluster", "mock_cluster_bootstraps"):
+    for name in ("conf_new", "new", "handle_mock_cluster", "mock_cluster_bootstraps", "mock_get_requests"):
         getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
     library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
     return library
@@ -49,6 +49,7 @@ class MockCluster:
         assert self._handle, error.value
         self._cluster = library.rd_kafka_handle_mock_cluster(ctypes.c_void_p(self._handle))
         self._call("group_initial_rebalance_delay_ms", ctypes.c_int32(100))
+        self._call("start_request_tracking")
         for api_key, version in _MOST.items():
             limits = (ctypes.c_int16(api_key), ctypes.c_int16(0), ctypes.c_int16(version))
             assert self._call("set_apiversion", *limits) == _OK
@@ -74,6 +75,17 @@ class MockCluster:
         given = list(codes)
         array = (ctypes.c_int * len(given))(*given)
         self._call("push_request_errors_array", ctypes.c_int16(api_key), ctypes.c_size_t(len(given)), array)
+
+    def asked(self, api_key: int) -> int:
+        """How many requests of an API have come so far."""
+        library, number = _library(), ctypes.c_size_t()
+        found = library.rd_kafka_mock_get_requests(ctypes.c_void_p(self._cluster), ctypes.byref(number))
+        requests = (ctypes.c_void_p * number.value).from_address(found) if number.value else ()
+        try:
+            keys = [library.rd_kafka_mock_request_api_key(ctypes.c_void_p(each)) for each in requests]
+        finally:
+            library.rd_kafka_mock_request_destroy_array(ctypes.c_void_p(found), number)
+        return keys.count(api_key)
 
     def lead(self, topic: str, partition: int, broker: int) -> None:
         assert self._call("partition_set_leader", topic.encode(), partition, ctypes.c_int32(broker)) == _OK

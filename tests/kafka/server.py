@@ -18,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from benchmarks.peers import JARS, ApacheKafka, fetch_jars
+from tests.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 NAME: Final = "Apache Kafka 4.1"
@@ -93,12 +93,10 @@ class Run:
     def end(self) -> None:
         """Stop the server, if anybody started one, and forget the run."""
         os.environ.pop(_DIRECTORY, None)
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, AssertionError):
             pid = int((self._directory / "keeper").read_text())
             os.kill(pid, signal.SIGTERM)
-            deadline = time.monotonic() + _STOP_SECONDS
-            while is_alive(pid) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            until(lambda: not is_alive(pid), f"{NAME} ends", _STOP_SECONDS)
         shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
@@ -124,12 +122,13 @@ class Run:
         (self._directory / "keeper").write_text(str(keeper.pid))
         # It is not waited for here: the process that began the run does that, and it may be another one.
         keeper.returncode = 0
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._state.exists():
-            assert is_alive(keeper.pid) and time.monotonic() < deadline, (
-                self._directory / "keeper.log"
-            ).read_text()[-3000:]
-            time.sleep(0.05)
+        written = self._directory / "keeper.log"
+        until(
+            lambda: self._state.exists() or not is_alive(keeper.pid),
+            lambda: f"{NAME} runs: {written.read_text()[-3000:]}",
+            _START_SECONDS,
+        )
+        assert self._state.exists(), written.read_text()[-3000:]
 
 
 def is_alive(pid: int) -> bool:

@@ -14,7 +14,7 @@ from tests.kafka.clients.processes import JAVA_OPTIONS, run
 from tests.kafka.clients.registry import CLIENTS, AnyMember, Client
 from tests.kafka.results import record
 from tests.system.foreign_members import Ledger
-from tests.system.members import until
+from tests.waiting import until
 
 PARTITIONS = 4
 

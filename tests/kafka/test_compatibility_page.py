@@ -6,7 +6,14 @@ import pytest
 
 from tests.kafka.brokers import APACHE_KAFKA, EMBEDDED, given_servers
 from tests.kafka.clients.registry import CLIENTS
-from tests.kafka.compatibility import PAGE, differences_table, rows_table, section
+from tests.kafka.compatibility import (
+    PAGE,
+    differences_table,
+    errors_table,
+    java_table,
+    rows_table,
+    section,
+)
 from tests.kafka.mission import ROWS
 from tests.kafka.results import FEATURES
 
@@ -23,6 +30,8 @@ def test_the_other_tables_are_those_of_the_code() -> None:
     hint = "run python -m tests.kafka.compatibility"
     assert section(text, "rows") == rows_table(), hint
     assert section(text, "differences") == differences_table(), hint
+    assert section(text, "errors") == errors_table(), hint
+    assert section(text, "java") == java_table(), hint
 
 
 @pytest.mark.skipif(bool(given_servers()), reason="all tests run on the server that was given")

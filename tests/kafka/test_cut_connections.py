@@ -11,10 +11,9 @@ import pytest
 from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
 from millstream.wire import apis
 from tests.kafka.frame_proxy import Cut, FrameProxy
-from tests.system.members import until
 from tests.system.reading import read_topic
+from tests.waiting import SECONDS, until
 
-SECONDS = 20.0
 T0 = TopicPartition("t", 0)
 SOON: dict[str, object] = {
     "reconnect_backoff_ms": 1,

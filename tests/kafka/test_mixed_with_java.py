@@ -17,8 +17,8 @@ from tests.kafka.clients.processes import JavaMember
 from tests.kafka.not_run import not_run
 from tests.kafka.server import what_is_missing
 from tests.system.foreign_members import CLIENTS, Member
-from tests.system.members import until
 from tests.system.test_mixed_groups import Feed, Group
+from tests.waiting import until
 
 PARTITIONS = 6
 

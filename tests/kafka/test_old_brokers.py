@@ -14,8 +14,8 @@ from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
 from millstream.errors import UnsupportedVersionError
 from millstream.wire import apis
 from tests.kafka.frame_proxy import FrameProxy
+from tests.waiting import SECONDS
 
-SECONDS = 20.0
 T0 = TopicPartition("t", 0)
 
 

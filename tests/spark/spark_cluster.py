@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import site
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
 
+from benchmarks.peers import free_port
 from millstream.spark.java import ensure_java
+from tests.waiting import until
 
 HOME = Path(pyspark.__file__).parent
 SECONDS = 100.0
@@ -31,12 +31,6 @@ class Standalone:
     address: str
     master: Process
     workers: list[Process] = field(default_factory=list)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def python_without_millstream(place: Path) -> str:
@@ -94,33 +88,48 @@ def end(process: Process) -> None:
 
 def wait_for_line(place: Path, name: str, text: str, process: Process) -> None:
     log = place / f"{name}.log"
-    deadline = time.monotonic() + SECONDS
-    while text not in (found := log.read_text(errors="replace")):
-        assert process.poll() is None and time.monotonic() < deadline, found[-3000:]
-        time.sleep(0.1)
+
+    def found() -> bool:
+        return text in log.read_text(errors="replace")
+
+    until(
+        lambda: found() or process.poll() is not None,
+        lambda: f"{text!r} from {name}: {log.read_text(errors='replace')[-3000:]}",
+        SECONDS,
+    )
+    assert found(), log.read_text(errors="replace")[-3000:]
 
 
 @contextmanager
 def standalone(
-    place: Path, workers: int = 2, memory: str = "700m", **environment: str
+    place: Path,
+    workers: int = 2,
+    memory: str = "700m",
+    hosts: Sequence[str] = ("127.0.0.1",),
+    **environment: str,
 ) -> Iterator[Standalone]:
-    """A master, and workers of one core each."""
+    """A master, and workers of one core each.
+
+    ``hosts`` are names of this machine that the workers use in turns: Spark runs no second attempt of a task
+    on the host of the first.
+    """
     port = free_port()
-    common = ("--host", "127.0.0.1", "--webui-port", "0")
     environment.setdefault("SPARK_DAEMON_MEMORY", "256m")
     with ExitStack() as stack:
 
-        def start(name: str, kind: str, *arguments: str) -> Process:
+        def start(name: str, kind: str, host: str, *arguments: str) -> Process:
             main = f"org.apache.spark.deploy.{kind}"
+            common = ("--host", host, "--webui-port", "0")
             return stack.enter_context(running(place, name, main, *common, *arguments, **environment))
 
-        master = start("master", "master.Master", "--port", str(port))
+        master = start("master", "master.Master", "127.0.0.1", "--port", str(port))
         cluster = Standalone(f"spark://127.0.0.1:{port}", master)
         wait_for_line(place, "master", "I have been elected leader", master)
         for number in range(workers):
             name = f"worker-{number}"
             own = ("--cores", "1", "--memory", memory, "--work-dir", str(place / name))
-            cluster.workers.append(start(name, "worker.Worker", *own, cluster.address))
+            host = hosts[number % len(hosts)]
+            cluster.workers.append(start(name, "worker.Worker", host, *own, cluster.address))
         for number, worker in enumerate(cluster.workers):
             wait_for_line(place, f"worker-{number}", "Successfully registered with master", worker)
         yield cluster

@@ -70,10 +70,11 @@ def test_workers_are_forked_with_the_decoder_loaded() -> None:
     code = (
         "from millstream.spark import daemon; daemon.preload()\n"
         "from millstream.consumer.kernels import decoder\n"
-        "import threading, sys\n"
+        "import gc, threading, sys\n"
         "assert decoder.kernels is not None\n"
         "assert threading.active_count() == 1, 'a thread would be missing after the fork'\n"
         "assert 'millstream.spark.source' in sys.modules\n"
+        "assert gc.get_freeze_count() > 10_000, 'a worker looks at all of it after each task'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
     assert daemon.preload.__doc__

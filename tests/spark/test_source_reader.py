@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from millstream.spark.reader import read_range
 from tests.conftest import NewTopic
 from tests.kafka.brokers import apache_kafka_address
 from tests.spark.conftest import Fill
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_compaction_leaves_gaps_which_are_no_loss(tmp_path: Path) -> None:
                 producer.send("latest", b"%d" % number, key=b"key-%d" % (number % 7))
         given: dict[str, object] = {"bootstrap.servers": broker.bootstrap_servers}
         whole = OffsetRange("latest", 0, 0, 3000)
-        eventually(lambda: len(offsets(given, whole)) < 1500)
+        until(lambda: len(offsets(given, whole)) < 1500, "the log is compacted")
         found = offsets(given, whole)
         assert found == sorted(set(found)) and found[-1] == 2999
         gap = next(n for n in range(3000) if n not in found)
@@ -290,10 +290,6 @@ def test_what_is_fetched_can_be_tuned(new_topic: NewTopic, settings: dict[str, o
     own = reader._settings({**settings, "max.partition.fetch.bytes": 5, "group.id": "g"}, large)
     assert own["max.partition.fetch.bytes"] == 5 and "group.id" not in own
     assert own["auto.offset.reset"] == "none", "never decided by anything else"
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    mine: list[dict[str, object]] = [{}, {"fetch.max.wait.ms": 7}]
+    waits = [reader._settings({**settings, **more}, large)["fetch.max.wait.ms"] for more in mine]
+    assert waits == [10, 7], "a fetch behind the end of a range holds up the next task for so long"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ import pytest
 from millstream import Admin, TopicPartition
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
+from tests.waiting import SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-SECONDS = 60
 
 
 class Streams:
@@ -46,7 +44,7 @@ class Streams:
     def run(self, topic: str, **options: str) -> StreamingQuery:
         """Read what is there, and end."""
         query = self.start(topic, {"availableNow": True}, **options)
-        assert query.awaitTermination(SECONDS)
+        assert query.awaitTermination(int(SECONDS))
         return query
 
     def rows(self) -> list[tuple[int, int, str]]:
@@ -66,13 +64,6 @@ def streams(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> Iter
 
 def expected(count: int, partition: int = 0, first: int = 0) -> list[tuple[int, int, str]]:
     return [(partition, n - first, f"v{n}") for n in range(first, first + count)]
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def committed(admin: Admin, group: str) -> dict[int, int]:
@@ -106,9 +97,9 @@ def test_a_running_stream_follows_and_its_lag_is_seen(
     topic = new_topic()
     fill(topic, 10)
     query = streams.start(topic, startingOffsets="latest", **{"kafka.group.id": group})
-    eventually(lambda: bool(query.lastProgress))
+    until(lambda: query.lastProgress, "the stream has begun")
     fill(topic, 20, first=10)
-    eventually(lambda: committed(admin, group) == {0: 30})
+    until(lambda: committed(admin, group) == {0: 30}, "the group knows")
     assert [row[2] for row in streams.rows()] == [f"v{n}" for n in range(10, 30)]
 
 
@@ -151,7 +142,7 @@ def test_a_batch_that_failed_is_read_again(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(SECONDS)
+        query.awaitTermination(int(SECONDS))
 
     with pytest.raises(Exception, match="the sink is away"):
         run()
@@ -168,5 +159,5 @@ def test_a_rate_of_one_memory_table(
     name = f"memory_{uuid.uuid4().hex[:8]}"
     frame = streams.frame(topic, maxRecordsPerPartition="10").groupBy("partition").count()
     query = frame.writeStream.format("memory").queryName(name).outputMode("complete")
-    query.trigger(availableNow=True).start().awaitTermination(SECONDS)
+    query.trigger(availableNow=True).start().awaitTermination(int(SECONDS))
     assert [tuple(row) for row in spark.table(name).collect()] == [(0, 25)]

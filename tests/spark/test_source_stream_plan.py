@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from millstream.spark.schema import COLUMNS
 from millstream.spark.stream import StreamReader
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
+from tests.waiting import until
 
 ALL = ReadAllAvailable()
 MakeStream = Callable[..., "Stream"]
@@ -392,10 +392,7 @@ def test_a_live_group_is_left_alone(
     fill(topic, 10)
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as member:
         member.subscribe([topic])
-        deadline = time.monotonic() + 30
-        while not member.assignment():
-            assert time.monotonic() < deadline
-            member.poll(0.1)
+        until(lambda: member.poll(0.1) or member.assignment(), "the member has its partition")
         asked = stream(topic, **{"kafka.group.id": group})
         asked.reader.commit(asked.next(asked.start()))
         assert "was not committed" in caplog.text

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-SECONDS = 60.0
+from tests.waiting import SECONDS
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tests.system.members import until
+from tests.waiting import SECONDS, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SECONDS = 30.0
 
 
 def command(name: str, *arguments: object) -> list[str]:

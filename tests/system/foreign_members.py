@@ -26,8 +26,8 @@ import kafka.errors
 
 from millstream import Consumer, RebalanceListener, TopicPartition
 from millstream.errors import CommitFailedError, RebalanceInProgressError
+from tests.waiting import SECONDS
 
-SECONDS = 30.0
 SESSION_MS = 20_000
 HEARTBEAT_MS = 100
 POLL_SECONDS = 0.1

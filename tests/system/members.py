@@ -21,32 +21,22 @@ from typing import Any, Protocol, Self, TypeVar
 from millstream.consumer import Consumer, RebalanceListener, Record
 from millstream.errors import WakeupError
 from millstream.model import TopicPartition
+from tests.waiting import SECONDS, until
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30.0
-"""How long anything may take before a test gives up: machines may be busy."""
-
 QUICK: Mapping[str, object] = {
     "auto_offset_reset": "earliest",
-    "session_timeout_ms": 6000,
+    "session_timeout_ms": 30_000,
     "heartbeat_interval_ms": 100,
     "fetch_max_wait_ms": 200,
     "metadata_max_age_ms": 60_000,
 }
-"""Settings of members that notice a rebalance soon. What a test is about it sets by itself."""
+"""Settings of members that notice a rebalance soon, and keep their place though the machine stands still for
+a while. What a test is about it sets by itself."""
 
 Settings = dict[str, Any]
 T = TypeVar("T")
 Partitions = frozenset[TopicPartition]
-
-
-def until(condition: Callable[[], T | None], what: str, seconds: float = SECONDS) -> T:
-    """Wait for a condition, and return what it gives; fail with ``what`` when it does not come true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
-    return found
 
 
 def read(consumer: Consumer, count: int) -> list[Record]:

@@ -31,8 +31,8 @@ from millstream.wire.messages.produce import (
 )
 from millstream.wire.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from millstream.wire.schema import Request, Response
+from tests.waiting import SECONDS
 
-SECONDS = 10.0
 R = TypeVar("R", bound=Response)
 
 

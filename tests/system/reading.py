@@ -10,8 +10,7 @@ from millstream.config import AdminConfig
 from millstream.errors import NotLeaderOrFollowerError, raise_for_code
 from millstream.wire.batches import RecordData, decode_batch, iter_headers
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-
-SECONDS = 30.0
+from tests.waiting import SECONDS
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[list[RecordData]]:

@@ -34,8 +34,6 @@ from millstream.errors import (
 from millstream.model import RESET_METADATA, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.producer import Producer
 
-SECONDS = 30.0
-
 
 @pytest.fixture(scope="module")
 def admin(bootstrap_servers: str) -> Iterator[Admin]:

@@ -13,8 +13,8 @@ import pytest
 from millstream import AsyncConsumer, Producer, RebalanceListener, TopicPartition
 from millstream.errors import ConcurrentAccessError, ConsumerClosedError, WakeupError
 from tests.conftest import NewTopic
+from tests.waiting import SECONDS
 
-SECONDS = 20.0
 COUNT = 500
 
 
@@ -98,7 +98,7 @@ def test_a_listener_of_coroutines(bootstrap_servers: str, topic: str) -> None:
         listener = AsyncListener()
         reader = consumer(bootstrap_servers, enable_auto_commit=False)
         await reader.subscribe([topic], listener=listener)
-        records = await reader.poll(10.0)
+        records = await reader.poll(SECONDS)
         assert records[0].offset == 490
         assert listener.assigned == [TopicPartition(topic, 0)]
         await reader.close()
@@ -112,13 +112,13 @@ def test_the_loop_goes_on_while_a_poll_waits(bootstrap_servers: str, new_topic: 
         async with consumer(bootstrap_servers) as reader:
             await reader.subscribe([new_topic()])
             await reader.poll(0.5)
-            waiting = asyncio.create_task(reader.poll(5.0))
+            waiting = asyncio.create_task(reader.poll(SECONDS / 2))
             longest = 0.0
             for _ in range(50):
                 before = time.perf_counter()
                 await asyncio.sleep(0.002)
                 longest = max(longest, time.perf_counter() - before)
-            assert longest < 1.0
+            assert longest < SECONDS / 4, "the loop stood still for as long as the poll waited"
             with pytest.raises(ConcurrentAccessError):
                 await reader.poll(0)
             reader.wakeup()

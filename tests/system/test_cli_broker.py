@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.system.cli_process import Cli
+from tests.waiting import SECONDS
 
 NOWHERE = Cli("127.0.0.1:1")
 
@@ -42,7 +43,7 @@ def test_it_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: sign
         assert told["pid"] == process.pid
         Cli(told["address"]).ok("topic", "create", "orders")
         process.send_signal(number)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 0
         assert out == ""
         assert "INFO" in err and "Traceback" not in err
@@ -55,7 +56,7 @@ def test_topics_survive_a_restart(tmp_path: Path) -> None:
         cli.ok("topic", "create", "orders")
         cli.ok("produce", "orders", "--partition", "0", stdin="a\nb\n")
         process.terminate()
-        process.wait(10)
+        process.wait(SECONDS)
     with running(*arguments) as (process, line):
         described = Cli(ready(line)["address"]).ok("topic", "describe", "orders", "--json").json[0]
         assert [one["end_offset"] for one in described["partitions"]] == [2, 0, 0]

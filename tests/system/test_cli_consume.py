@@ -6,7 +6,6 @@ import json
 import select
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,10 @@ from contextlib import contextmanager
 import pytest
 
 from millstream import Admin, Producer, TopicPartition
-from millstream.admin import GroupMember
-from tests.system.cli_process import SECONDS, Cli
+from millstream.admin import GroupDescription, GroupMember
+from millstream.errors import GroupIdNotFoundError
+from tests.system.cli_process import Cli
+from tests.waiting import SECONDS, until
 
 FIRST_MS = 1_700_000_000_000
 
@@ -139,10 +140,10 @@ def test_new_records_appear_and_ctrl_c_ends(cli: Cli, topic: str) -> None:
     with started(cli, "consume", topic, "-p", "0", "--from", "9") as process:
         assert read_line(process) == "p0-9"
         with Producer(bootstrap_servers=cli.servers) as producer:
-            producer.send(topic, b"new", partition=0).result(10)
+            producer.send(topic, b"new", partition=0).result(SECONDS)
         assert read_line(process) == "new"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(SECONDS) == 130
         assert process.communicate() == ("", "")
 
 
@@ -152,8 +153,8 @@ def test_a_reader_that_has_enough_is_no_error(cli: Cli, topic: str) -> None:
         read_line(process)
         process.stdout.close()
         with Producer(bootstrap_servers=cli.servers) as producer:
-            producer.send(topic, b"too much").result(10)
-        assert process.wait(10) == 0
+            producer.send(topic, b"too much").result(SECONDS)
+        assert process.wait(SECONDS) == 0
         assert process.stderr.read() == ""
 
 
@@ -183,11 +184,12 @@ def test_two_members_share_and_leave_at_once(cli: Cli, topic: str, group: str, a
         assert "has members" in cli.fails("group", "reset", group, "--to", "earliest", "--topic", topic)
         assert "members" in cli.fails("group", "delete", group)
         one.send_signal(signal.SIGTERM)
-        assert one.wait(10) == 143
+        assert one.wait(SECONDS) == 143
         (left,) = wait_for_members(admin, group, 1)
         assert [partition.partition for partition in left.assignment] == [0, 1]
+        until(lambda: committed(admin, group, topic) == {0: 10, 1: 10}, "all is printed")
         other.send_signal(signal.SIGINT)
-        assert other.wait(10) == 130
+        assert other.wait(SECONDS) == 130
         assert sorted(one.communicate()[0].split() + other.communicate()[0].split()) == sorted(
             values(0, *range(10)) + values(1, *range(10))
         )
@@ -202,8 +204,8 @@ def test_what_was_not_printed_is_not_committed(cli: Cli, topic: str, group: str,
         assert process.stdout is not None
         process.stdout.close()
         with Producer(bootstrap_servers=cli.servers) as producer:
-            producer.send(topic, b"lost?", partition=0).result(10)
-        assert process.wait(10) == 0
+            producer.send(topic, b"lost?", partition=0).result(SECONDS)
+        assert process.wait(SECONDS) == 0
     assert cli.ok("consume", topic, "--group", group, "--exit-at-end").lines == ["lost?"]
 
 
@@ -212,7 +214,7 @@ def test_reset_moves_a_group(cli: Cli, topic: str, group: str, admin: Admin) -> 
         rows = cli.ok("group", "reset", group, "--json", *arguments).json
         return {row["partition"]: (row["before"], row["after"]) for row in rows}
 
-    assert "name the topics" in cli.fails("group", "reset", group, "--to", "earliest")
+    assert "--topic TOPIC" in cli.fails("group", "reset", group, "--to", "earliest")
     assert reset("--to", "earliest", "--topic", topic, "--dry-run") == {0: (None, 0), 1: (None, 0)}
     assert committed(admin, group, topic) == {}
     assert reset("--to", "latest", "--topic", topic) == {0: (None, 10), 1: (None, 10)}
@@ -261,13 +263,10 @@ def read_line(process: subprocess.Popen[str]) -> str:
 
 
 def wait_for_members(admin: Admin, group: str, number: int) -> list[GroupMember]:
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        known = {one.group_id for one in admin.list_groups()}
-        if group in known:
-            found = admin.describe_group(group, lag=False)
-            is_settled = found.state == ("Stable" if number else "Empty")
-            if is_settled and len(found.members) == number:
-                return list(found.members)
-        time.sleep(0.05)
-    raise AssertionError(f"group {group} never had {number} members")
+    def look() -> GroupDescription | None:
+        found = admin.describe_group(group, lag=False)
+        is_settled = found.state == ("Stable" if number else "Empty")
+        return found if is_settled and len(found.members) == number else None
+
+    found = until(look, f"{number} members in group {group}", or_error=GroupIdNotFoundError)
+    return list(found.members)

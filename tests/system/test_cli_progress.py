@@ -11,8 +11,7 @@ from pathlib import Path
 
 from millstream import EmbeddedBroker, Producer
 from tests.system.cli_process import Cli, command
-
-SECONDS = 30.0
+from tests.waiting import SECONDS
 
 
 def test_consume_into_a_file_counts_on_the_terminal(

@@ -9,15 +9,14 @@ import pty
 import re
 import signal
 import subprocess
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from millstream import Admin
-from tests.system.cli_process import SECONDS, Cli, command
+from tests.system.cli_process import Cli, command
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -88,6 +87,7 @@ def end_offsets(cli: Cli, topic: str) -> dict[int, int]:
 
 
 def test_produce_lines_from_standard_input(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name)
     assert cli.ok("produce", name, stdin="one\ntwo\n\n").out == f"3 records written to {name}\n"
     assert sum(end_offsets(cli, name).values()) == 3
 
@@ -101,6 +101,7 @@ def test_produce_to_one_partition(cli: Cli, name: str) -> None:
 
 
 def test_produce_a_file_with_keys(cli: Cli, name: str, tmp_path: Path) -> None:
+    cli.ok("topic", "create", name)
     file = tmp_path / "customers.csv"
     file.write_text("name,country\n" + "".join(f"c{index},k{index % 7}\n" for index in range(500)))
     cli.ok("produce", name, str(file), "--key", "country", "--compression", "zstd")
@@ -108,6 +109,7 @@ def test_produce_a_file_with_keys(cli: Cli, name: str, tmp_path: Path) -> None:
 
 
 def test_bad_input_is_named_and_what_was_good_is_written(cli: Cli, name: str, tmp_path: Path) -> None:
+    cli.ok("topic", "create", name)
     file = tmp_path / "orders.jsonl"
     file.write_text("".join(json.dumps({"id": index}) + "\n" for index in range(10)) + "{broken\n")
     message = cli.fails("produce", name, str(file))
@@ -116,17 +118,21 @@ def test_bad_input_is_named_and_what_was_good_is_written(cli: Cli, name: str, tm
 
 
 def test_a_missing_file_and_a_record_that_is_too_large(cli: Cli, name: str, tmp_path: Path) -> None:
+    cli.ok("topic", "create", name)
     missing = tmp_path / "nothing.csv"
     assert cli.fails("produce", name, str(missing)) == f"error: {missing}: No such file or directory"
-    assert "max_request_size" in cli.fails("produce", name, stdin=b"x" * 2_000_000)
+    too_large = cli.fails("produce", name, stdin=b"x" * 2_000_000)
+    assert "max.request.size" in too_large and "--property NAME=VALUE" in too_large
 
 
 def test_a_producers_settings(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name)
     cli.ok("produce", name, "--property", "acks=1", "--property", "linger.ms=0", stdin="x\n")
     assert "linger.ms" in cli.fails("produce", name, "--property", "lingr.ms=0", stdin="x\n", code=2)
 
 
 def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name)
     process = subprocess.Popen(
         command("produce", name), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
     )
@@ -134,7 +140,7 @@ def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b"one\ntwo\n")
         process.stdin.flush()
-        wait_until(lambda: name in cli.ok("topic", "list").lines)
+        until(lambda: sum(end_offsets(cli, name).values()) == 2, "both are there")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 130
         assert process.stderr.read() == b""
@@ -164,10 +170,3 @@ def read_all(terminal: int) -> str:
             found += chunk
     os.close(terminal)
     return re.sub(r"\x1b\[[0-9;]*m", "", found.decode())
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)

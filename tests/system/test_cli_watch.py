@@ -16,8 +16,7 @@ import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer, TopicPartition
 from tests.system.cli_process import Cli, command
-
-SECONDS = 30.0
+from tests.waiting import SECONDS
 
 
 @pytest.fixture

@@ -16,17 +16,16 @@ from millstream.producer import Producer
 from tests.conftest import NewTopic
 from tests.system.members import (
     QUICK,
-    SECONDS,
     Member,
     Settings,
     partitions_of,
     poll_until,
     read,
     read_offsets,
-    until,
     until_owns,
 )
 from tests.system.proxy import Proxy
+from tests.waiting import SECONDS, until
 
 OFFSET_COMMIT = 8
 Outcome = tuple[dict[TopicPartition, OffsetAndMetadata], Exception | None]

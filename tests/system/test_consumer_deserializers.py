@@ -12,7 +12,8 @@ from millstream.errors import DeserializationError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, read, until
+from tests.system.members import read
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture

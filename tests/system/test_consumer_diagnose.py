@@ -12,7 +12,8 @@ from millstream.errors import DeserializationError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import QUICK, SECONDS, Member, partitions_of, until, until_owns
+from tests.system.members import QUICK, Member, partitions_of, until_owns
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from millstream.errors import CommitFailedError, ConfigError, DeserializationErr
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import QUICK, SECONDS, Member, partitions_of, until, until_owns
+from tests.system.members import QUICK, Member, partitions_of, until_owns
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ def test_records_of_lost_partitions_do_not_come_out_of_the_loop(
         def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
             lost.set()
 
-    settings = {**QUICK, "max_poll_interval_ms": 700, "enable_auto_commit": False}
+    settings = {**QUICK, "max_poll_interval_ms": 1500, "enable_auto_commit": False}
     with Consumer({**settings, "bootstrap_servers": bootstrap_servers, "group_id": group}) as consumer:
         consumer.subscribe([partition.topic], listener=Listener())
         with Member(bootstrap_servers, group, [partition.topic], enable_auto_commit=False) as other:

@@ -12,7 +12,7 @@ from millstream.consumer.fields import Fields
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, until
+from tests.waiting import SECONDS, until
 
 VALUE = b"v" * 1000
 BATCHES, ROWS = 300, 60

@@ -20,7 +20,7 @@ from millstream.errors import (
 )
 from millstream.model import TopicPartition
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, until
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import SECONDS, Settings, poll_until, read, read_offsets, until
+from tests.system.members import Settings, poll_until, read, read_offsets
+from tests.waiting import SECONDS, until
 
 OLD = 1_700_000_000_000
 """When the first record was written; each is a second younger than the one before."""

@@ -16,6 +16,7 @@ from millstream.errors import ErrorCode
 from millstream.wire.batches import decode_batch, iter_headers
 from millstream.wire.messages.produce import ProduceRequest
 from tests.system.raw_client import RawClient, produce_request, running_broker
+from tests.waiting import SECONDS, until
 
 TOPIC = "orders"
 
@@ -51,7 +52,7 @@ class LogFile(OpenFile):
         return super().pwrite(data, position)
 
     def fdatasync(self) -> None:
-        self.disk.may_sync.wait(10)
+        self.disk.may_sync.wait(SECONDS)
         self.disk.syncs += 1
         if self.disk.sync_error is not None:
             raise self.disk.sync_error
@@ -102,6 +103,9 @@ def test_requests_in_flight_share_a_sync(client: RawClient, disk: Disk) -> None:
     before = disk.syncs
     for number in range(50):
         client.send(produce_request(TOPIC, [b"%d" % number]), 9)
+    host, port = client.sock.getpeername()
+    with RawClient(f"{host}:{port}") as other:
+        until(lambda: other.fetch(TOPIC).high_watermark == 51, "all requests are appended, and wait")
     assert not answers_within(client, 0.2)
     disk.may_sync.set()
     for _ in range(50):

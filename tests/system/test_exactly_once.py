@@ -24,8 +24,8 @@ import pytest
 from examples import offsets_in_postgresql, offsets_in_sqlite
 from millstream import Admin, Consumer, Producer, Records, TopicPartition
 from tests.system.example_process import RunningExample
-from tests.system.members import until
 from tests.system.postgresql import postgresql
+from tests.waiting import until
 
 SEED = 20
 KILLS = 8

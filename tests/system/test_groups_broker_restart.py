@@ -15,11 +15,12 @@ from millstream.consumer import Consumer
 from millstream.embedded import EmbeddedBroker
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from tests.system.members import SECONDS, Member, Settings, partitions_of, until, until_shared
+from tests.system.members import Member, Settings, partitions_of, until_shared
+from tests.waiting import SECONDS, until
 
 TOPIC = "t"
 SETTINGS: Settings = {
-    "session_timeout_ms": 20_000,
+    "session_timeout_ms": 60_000,
     "retry_backoff_max_ms": 200,
     "reconnect_backoff_max_ms": 100,
 }

@@ -14,16 +14,8 @@ from millstream.errors import MisuseError, WakeupError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import (
-    QUICK,
-    SECONDS,
-    Member,
-    Settings,
-    partitions_of,
-    until,
-    until_owns,
-    until_shared,
-)
+from tests.system.members import QUICK, Member, Settings, partitions_of, until_owns, until_shared
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -185,7 +177,7 @@ def test_without_an_on_lost_of_its_own_on_revoked_is_called(
             told.append("revoked")
 
     stuck = threading.Event()
-    settings: Settings = {"max_poll_interval_ms": 700}
+    settings: Settings = {"max_poll_interval_ms": 1500}
     with Member(bootstrap_servers, group, [topic], listener=OnlyRevoked(), **settings) as member:
         until_owns(member, partitions_of(topic, 0, 1, 2, 3))
         work = member.begin(lambda _: stuck.wait(SECONDS))
@@ -211,13 +203,13 @@ def test_a_stuck_callback_does_not_keep_partitions_for_ever(
                 assert released.wait(SECONDS)
 
     everything = partitions_of(topic, 0, 1, 2, 3)
-    settings: Settings = {"max_poll_interval_ms": 700, "session_timeout_ms": 30_000}
+    settings: Settings = {"max_poll_interval_ms": 1500, "session_timeout_ms": 30_000}
     with Member(bootstrap_servers, group, [topic]) as other:
         until_owns(other, everything)
         with Member(bootstrap_servers, group, [topic], listener=Stuck(), **settings) as member:
             assert stuck.wait(SECONDS)
             whole = ("assigned", everything)
-            until(lambda: other.told.count(whole) == 2, "the other has its half, and then all again", 10)
+            until(lambda: other.told.count(whole) == 2, "the other has its half, and then all again", 25)
             released.set()
             until_shared(everything, [member, other], [2, 2])
             assert [each.what for each in member.happenings][:2] == ["assigned", "lost"]

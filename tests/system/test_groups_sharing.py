@@ -31,11 +31,11 @@ from tests.system.members import (
     is_shared,
     partitions_of,
     poll_until,
-    until,
     until_owns,
     until_shared,
 )
 from tests.system.raw_client import RawClient
+from tests.waiting import until
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
@@ -318,7 +318,7 @@ def test_unsubscribe_leaves_the_group_and_a_new_subscription_joins_it_again(
             consumer.unsubscribe()
             assert consumer.assignment() == frozenset()
             assert consumer.subscription() == frozenset()
-            until_owns(other, partitions_of(topic, 0, 1), 5)
+            until_owns(other, partitions_of(topic, 0, 1), 20)  # its session lasts longer
             assert len(admin.describe_group(group).members) == 1
 
             consumer.subscribe([topic], listener=RebalanceListener())

@@ -14,16 +14,15 @@ from millstream.producer import Producer
 from tests.conftest import NewTopic
 from tests.system.members import (
     QUICK,
-    SECONDS,
     Member,
     MemberProcess,
     Settings,
     partitions_of,
     poll_until,
-    until,
     until_owns,
     until_shared,
 )
+from tests.waiting import SECONDS, until
 
 SESSION: Settings = {"session_timeout_ms": 30_000}
 
@@ -71,7 +70,7 @@ def test_after_its_session_a_static_member_is_gone(
 ) -> None:
     topic = new_topic(partitions=2)
     everything = partitions_of(topic, 0, 1)
-    short: Settings = {"group_instance_id": "gone", "session_timeout_ms": 1500}
+    short: Settings = {"group_instance_id": "gone", "session_timeout_ms": 5000}
     with Member(bootstrap_servers, group, [topic]) as stays:
         with Member(bootstrap_servers, group, [topic], **short) as gone:
             until_shared(everything, [stays, gone], [1, 1])

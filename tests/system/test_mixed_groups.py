@@ -17,7 +17,7 @@ import pytest
 
 from millstream import Admin, Producer, TopicPartition
 from tests.system.foreign_members import CLIENTS, Ledger, Member
-from tests.system.members import until
+from tests.waiting import SECONDS, until
 
 PARTITIONS = 3
 RECORDS_PER_SECOND = 500
@@ -47,7 +47,7 @@ class Feed:
             while not self._stop.wait(len(self._partitions) / RECORDS_PER_SECOND):
                 for topic, number in self._partitions:
                     sent.append(producer.send(topic, b"x", partition=number))
-            done = [future.result(10) for future in sent]
+            done = [future.result(SECONDS) for future in sent]
         self.written = [(each.topic_partition, each.offset) for each in done]
 
 

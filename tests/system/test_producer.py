@@ -17,6 +17,7 @@ from millstream.errors import (
     BufferExhaustedError,
     InvalidTopicError,
     MessageTooLargeError,
+    MillstreamError,
     MisuseError,
     NoBrokersAvailableError,
     RecordTooLargeError,
@@ -25,9 +26,10 @@ from millstream.errors import (
 )
 from millstream.model import RecordMetadata
 from millstream.producer import Producer
-from tests.system.producing import SECONDS, eventually, make_topic
+from tests.system.producing import make_topic
 from tests.system.proxy import Proxy
 from tests.system.reading import read_topic
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +186,8 @@ def test_illegal_topics_and_unknown_partitions(producer: Producer, topic: str) -
 def test_an_unknown_topic_is_waited_for() -> None:
     with EmbeddedBroker(settings={"auto.create.topics.enable": "false"}) as broker:
         servers = broker.bootstrap_servers
-        impatient = Producer(bootstrap_servers=servers, max_block_ms=300)
-        with pytest.raises(UnknownTopicOrPartitionError, match=r"max_block_ms \(300\)"):
+        impatient = Producer(bootstrap_servers=servers, max_block_ms=3000)
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"max_block_ms \(3000\)"):
             impatient.send("later", b"v")
         impatient.close()
         with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=servers) as admin:
@@ -202,7 +204,7 @@ def test_topics_grow_under_the_producer(admin: Admin, bootstrap_servers: str) ->
         producer.send(name, b"v").result(SECONDS)
         admin.create_partitions(name, 4)
         assert producer.send(name, b"v", partition=3).result(SECONDS).partition == 3
-        eventually(lambda: len(producer.partitions_for(name)) == 4, "the producer sees four partitions")
+        until(lambda: len(producer.partitions_for(name)) == 4, "the producer sees four partitions")
 
 
 def test_partitions_for(producer: Producer, topic: str) -> None:
@@ -256,7 +258,8 @@ def test_a_full_buffer_gives_up_in_time() -> None:
             max_block_ms=200,
             request_timeout_ms=1000,
         )
-        producer.send("t", b"v").result(SECONDS)
+        # It waits for the topic, which may take longer than that on a busy machine.
+        until(lambda: producer.send("t", b"v").result(SECONDS), "a first record", or_error=MillstreamError)
         broker.kill()
 
         def send_much() -> None:

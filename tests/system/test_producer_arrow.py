@@ -16,6 +16,7 @@ from millstream.errors import (
     BufferExhaustedError,
     ClosedError,
     MessageTooLargeError,
+    MillstreamError,
     MisuseError,
     RecordTooLargeError,
     SerializationError,
@@ -25,9 +26,10 @@ from millstream.producer import Producer
 from millstream.producer.compiling import background
 from millstream.producer.kernels import encoder
 from millstream.producer.partitioner import partition_for_key
-from tests.system.producing import SECONDS, make_topic
+from tests.system.producing import make_topic
 from tests.system.proxy import Proxy
 from tests.system.reading import read_topic
+from tests.waiting import SECONDS, until
 
 PARTITIONS = 3
 NOW = 1_700_000_000_000
@@ -315,7 +317,8 @@ def test_the_outcome_of_rows_that_are_never_delivered(tmp_path: Path) -> None:
         producer = Producer(
             bootstrap_servers=broker.bootstrap_servers, buffer_memory=40_000, max_block_ms=200
         )
-        producer.send("t", b"v").result(SECONDS)
+        # It waits for the topic, which may take longer than that on a busy machine.
+        until(lambda: producer.send("t", b"v").result(SECONDS), "a first record", or_error=MillstreamError)
         broker.kill()
         left = producer.send_arrow("t", numbers(10))
         with pytest.raises(BufferExhaustedError, match=r"max_block_ms \(200\)"):

@@ -25,8 +25,9 @@ from millstream.errors import (
 )
 from millstream.model import RecordMetadata
 from millstream.producer import Producer, RecordFuture
-from tests.system.producing import SECONDS, eventually, make_topic
+from tests.system.producing import make_topic
 from tests.system.reading import read_topic
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_closing_while_others_send(bootstrap_servers: str, topic: str) -> None:
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(futures) > 3000, "records are sent")
+    until(lambda: len(futures) > 3000, "records are sent")
     producer.close(SECONDS)
     for thread in threads:
         thread.join(SECONDS)
@@ -192,7 +193,7 @@ def test_close_in_time_fails_what_is_left(tmp_path: Path) -> None:
 def test_closing_in_a_callback(bootstrap_servers: str, topic: str) -> None:
     producer = Producer(bootstrap_servers=bootstrap_servers)
     producer.send(topic, b"v").add_done_callback(lambda future: producer.close())
-    eventually(lambda: not producer._io._thread.is_alive(), "the thread has ended")
+    until(lambda: not producer._io._thread.is_alive(), "the thread has ended")
 
 
 def test_a_forgotten_producer_delivers_and_ends(bootstrap_servers: str, topic: str) -> None:
@@ -202,7 +203,7 @@ def test_a_forgotten_producer_delivers_and_ends(bootstrap_servers: str, topic: s
     del producer
     gc.collect()
     assert future.result(SECONDS).offset >= 0
-    eventually(lambda: not thread.is_alive(), "the thread has ended")
+    until(lambda: not thread.is_alive(), "the thread has ended")
 
 
 def test_the_end_of_the_interpreter_delivers_but_does_not_hang(bootstrap_servers: str, topic: str) -> None:

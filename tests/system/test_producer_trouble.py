@@ -15,9 +15,10 @@ from millstream.errors import (
     MillstreamTimeoutError,
 )
 from millstream.producer import Producer
-from tests.system.producing import SECONDS, eventually, make_topic
+from tests.system.producing import make_topic
 from tests.system.proxy import Proxy
 from tests.system.reading import read_topic
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +66,14 @@ def test_delivery_times_out(tmp_path: Path) -> None:
             delivery_timeout_ms=500,
             linger_ms=0,
         )
-        producer.send("t", b"v").result(SECONDS)
+        # The topic is made by it, which may take longer than that on a busy machine.
+        until(lambda: producer.send("t", b"v").exception(SECONDS) is None, "a first record")
         broker.kill()
         with pytest.raises(MillstreamTimeoutError, match=r"1 record for t-0 could not be delivered.*\(500\)"):
             producer.send("t", b"v").result(SECONDS)
         # It recovers by itself once the broker is back.
         broker.start()
-        eventually(
-            lambda: producer.send("t", b"again").exception(SECONDS) is None, "the producer has recovered"
-        )
+        until(lambda: producer.send("t", b"again").exception(SECONDS) is None, "the producer has recovered")
         producer.close(SECONDS)
         values = [record.value for record in read_topic(broker.bootstrap_servers, "t")[0]]
     assert values[0] == b"v"

@@ -7,7 +7,6 @@ matrix below produces with one and reads with every one.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import time
 import uuid
@@ -27,8 +26,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from millstream.embedded import EmbeddedBroker
+from tests.kafka.clients import toolchains
+from tests.waiting import SECONDS
 
-SECONDS = 30.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -276,9 +276,9 @@ def test_topics_by_admin(broker: EmbeddedBroker) -> None:
         admin.close()
 
 
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 @pytest.mark.parametrize("codec", CODECS)
 def test_kcat(broker: EmbeddedBroker, topic: str, codec: str) -> None:
+    toolchains.kcat()
     lines = "".join(f"key{n}:value {n}\n" for n in range(1000))
     base = ["kcat", "-q", "-b", broker.bootstrap_servers, "-t", topic]
     subprocess.run([*base, "-P", "-K:", "-z", codec], input=lines, text=True, check=True, timeout=SECONDS)

@@ -25,6 +25,8 @@ _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
 _WORDS: Final = {"latest": _LATEST, "earliest": _EARLIEST, "max_timestamp": _MAX_TIMESTAMP}
 _MAX_TIMESTAMP_VERSION: Final = 7
+_UNCOMMITTED: Final = 0
+_ISOLATION: Final = {"read_uncommitted": _UNCOMMITTED, "read_committed": 1}
 _CONSUMER: Final = -1
 _NOT_FOUND: Final = -1
 
@@ -37,24 +39,28 @@ class OffsetAdmin(AdminSession):
         partitions: Mapping[TopicPartition, OffsetSpec] | Iterable[TopicPartition] | str,
         spec: OffsetSpec = "latest",
         *,
+        isolation_level: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """An offset of each partition: its first (``earliest``), the next to be written (``latest``), that of
         the first record at or after a time, or that of the newest timestamp (``max_timestamp``).
 
         ``partitions`` is a topic, some partitions, or a mapping that gives each its own spec. None stands
-        where no record is that late; the timestamp is -1 where no single record was asked for.
+        where no record is that late; the timestamp is -1 where no single record was asked for. With
+        ``isolation_level="read_committed"`` a log ends, as for such a consumer, where its first open
+        transaction begins.
         """
+        isolation = _isolation_of(isolation_level)
         deadline = self._deadline(timeout)
         if isinstance(partitions, str):
             partitions = self._all_partitions([partitions], deadline)
         if not isinstance(partitions, Mapping):
             partitions = dict.fromkeys(partitions, spec)
         wanted = {TopicPartition(*partition): timestamp_of(one) for partition, one in partitions.items()}
-        return self._list_offsets(wanted, deadline)
+        return self._list_offsets(wanted, deadline, isolation)
 
     def _list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline, isolation: int = _UNCOMMITTED
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         def ask(
             partitions: list[TopicPartition],
@@ -63,13 +69,13 @@ class OffsetAdmin(AdminSession):
             outcomes: dict[TopicPartition, Outcome[OffsetAndTimestamp | None]] = dict(missing)
             for node_id, group in by_leader.items():
                 wanted = {partition: timestamps[partition] for partition in group}
-                outcomes.update(self._list_offsets_on(node_id, wanted, deadline))
+                outcomes.update(self._list_offsets_on(node_id, wanted, deadline, isolation))
             return outcomes
 
         return self._each(timestamps, deadline, ask)
 
     def _list_offsets_on(
-        self, node_id: int, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+        self, node_id: int, timestamps: Mapping[TopicPartition, int], deadline: Deadline, isolation: int
     ) -> dict[TopicPartition, Outcome[OffsetAndTimestamp | None]]:
         def build(version: int) -> ListOffsetsRequest:
             if _MAX_TIMESTAMP in timestamps.values() and version < _MAX_TIMESTAMP_VERSION:
@@ -83,6 +89,7 @@ class OffsetAdmin(AdminSession):
                 by_topic.setdefault(topic, []).append(part)
             return ListOffsetsRequest(
                 replica_id=_CONSUMER,
+                isolation_level=isolation,
                 topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
                 timeout_ms=deadline.remaining_ms,
             )
@@ -122,6 +129,12 @@ def timestamp_of(spec: OffsetSpec) -> int:
     raise MisuseError(
         f"{spec!r} must be earliest, latest, max_timestamp, or a time in milliseconds since 1970"
     )
+
+
+def _isolation_of(level: str) -> int:
+    if level not in _ISOLATION:
+        raise MisuseError(f"isolation_level is {level!r}: it is one of {', '.join(_ISOLATION)}")
+    return _ISOLATION[level]
 
 
 def offset_or(found: OffsetAndTimestamp | None, otherwise: int) -> int:

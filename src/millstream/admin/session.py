@@ -4,7 +4,7 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from millstream.client.backoff import Backoff
@@ -20,6 +20,7 @@ from millstream.errors import (
     LeaderNotAvailableError,
     MillstreamError,
     MisuseError,
+    NotControllerError,
     UnknownTopicOrPartitionError,
     for_code,
 )
@@ -49,12 +50,16 @@ class AdminSession:
         return Deadline(self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s)
 
     def _each(
-        self, items: Iterable[K], deadline: Deadline, ask: Callable[[list[K]], Mapping[K, Outcome[V]]]
+        self,
+        items: Iterable[K],
+        deadline: Deadline,
+        ask: Callable[[list[K]], Mapping[K, Outcome[V]]],
+        final: Collection[int] = (),
     ) -> dict[K, V]:
         """Ask for all items, and again for those whose error may pass; raise when the others have failed.
 
         ``ask`` answers for each item that it is given. The first failure is raised, after everything else was
-        done; it has all of them as ``failures``, by item.
+        done; it has all of them as ``failures``, by item. Errors with a code of ``final`` are not repeated.
         """
         self._client.io.check_may_wait()
         order = list(dict.fromkeys(items))
@@ -66,7 +71,7 @@ class AdminSession:
             for item, outcome in ask(left).items():
                 if not isinstance(outcome, MillstreamError):
                     results[item] = outcome
-                elif _may_pass(outcome):
+                elif _may_pass(outcome) and getattr(outcome, "code", None) not in final:
                     passing[item] = outcome
                 else:
                     failures[item] = outcome
@@ -76,6 +81,8 @@ class AdminSession:
             if not self._pause(attempt, deadline):
                 failures.update(passing)
                 break
+            if any(isinstance(error, NotControllerError) for error in passing.values()):
+                self._calls.refresh_metadata((), deadline)  # which name the controller
         raise_failures(failures)
         return {item: results[item] for item in order if item in results}
 

@@ -9,6 +9,7 @@ from millstream.admin.values import CreatedTopic, NewTopic, TopicDescription, co
 from millstream.client.blocking import Controller, Deadline, Node
 from millstream.client.cluster import Cluster
 from millstream.errors import (
+    ErrorCode,
     MisuseError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -33,6 +34,8 @@ from millstream.wire.messages.topics import (
 )
 
 _UP_TO_THE_END = -1
+_PERHAPS_DONE = (ErrorCode.REQUEST_TIMED_OUT,)
+"""The change may have been made, or be made later. Asked for again, it would be refused as done already."""
 
 
 class TopicAdmin(AdminSession):
@@ -90,7 +93,11 @@ class TopicAdmin(AdminSession):
                     outcomes[result.name] = None if exists and exist_ok else error
             return outcomes
 
-        made = {name: topic for name, topic in self._each(new, deadline, ask).items() if topic is not None}
+        made = {
+            name: topic
+            for name, topic in self._each(new, deadline, ask, _PERHAPS_DONE).items()
+            if topic is not None
+        }
         if made and not validate_only:
             self._settle(made, deadline, lambda cluster: all(_is_led(cluster, name) for name in made))
         return made
@@ -121,7 +128,7 @@ class TopicAdmin(AdminSession):
             return outcomes
 
         if wanted:
-            self._each(wanted, deadline, ask)
+            self._each(wanted, deadline, ask, _PERHAPS_DONE)
             self._settle(wanted, deadline, lambda cluster: not set(wanted) & set(cluster.topics))
 
     def create_partitions(
@@ -157,7 +164,7 @@ class TopicAdmin(AdminSession):
                 for result in response.results
             }
 
-        self._each(totals, deadline, ask)
+        self._each(totals, deadline, ask, _PERHAPS_DONE)
         if not validate_only:
             self._settle(
                 totals,

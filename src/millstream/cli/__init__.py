@@ -10,13 +10,27 @@ options: ``millstream broker`` has to be ready in a fraction of a second.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Sequence
+
+_INTERRUPTED = 130  # as in outcome, which is not imported yet where this is needed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default the one that the process was started with, and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return _run(list(arguments))
+    try:
+        code = _run(sys.argv[1:])
+    except KeyboardInterrupt:  # on the way to the command, which takes a moment to load
+        return _INTERRUPTED
+    _leave_what_still_starts(code)
+    return code
+
+
+def _run(given: list[str]) -> int:
     if given[:1] == ["broker"]:
         from millstream.cli.broker_arguments import read_plainly
 
@@ -25,7 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from millstream.cli.outcome import Session, exit_code_of
             from millstream.cli.serve import serve
 
-            return exit_code_of(lambda: serve(order), Session(debug=order.debug, as_json=order.as_json))
+            session = Session(order.debug, order.as_json, tuple(given))
+            return exit_code_of(lambda: serve(order), session)
     from millstream.cli.app import run
 
     return run(given)
+
+
+def _leave_what_still_starts(code: int) -> None:
+    """End the process at once where Spark is still being started in the background: nobody waits for it.
+
+    The interpreter's own end would take the modules away from under that thread, which then crashes.
+    """
+    if any(thread.daemon and thread.name.startswith("millstream-load-") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

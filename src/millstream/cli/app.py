@@ -11,8 +11,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import millstream
-from millstream.cli import broker, consume, groups, load, produce, topics
+from millstream.cli import broker, console, consume, groups, load, produce, topics
 from millstream.cli.demo import command as demo
+from millstream.cli.misuse import sentence
 from millstream.cli.options import ALIASES
 from millstream.cli.outcome import DONE, Session, exit_code_of, say_error
 
@@ -113,12 +114,13 @@ _add_group(
     {"run": load.run, "status": load.status, "rejected": load.rejected, "replay": load.replay},
     load.LoadGroup,
 )
+_add(app, "console", console.console)
 _add(app, "demo", demo.demo)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
-    session = Session()
+    session = Session(typed=tuple(arguments))
     return exit_code_of(lambda: _invoke(arguments, session), session)
 
 
@@ -139,12 +141,9 @@ def _invoke(arguments: Sequence[str], session: Session) -> int:
 
 def _report_misuse(error: typer.TyperException, session: Session) -> int:
     """Say in one sentence what is wrong with the command line, and where to read how it should be."""
-    message = error.format_message().strip().rstrip(".")
+    text = sentence(error)
     context = getattr(error, "ctx", None)
-    if message:  # there is none when the help was printed instead
+    if text:
         place = "millstream" if context is None else context.command_path
-        sentence = message[0].lower() + message[1:].replace(". Did you mean", ": did you mean").replace(
-            "Value error, ", ""
-        )
-        say_error(f"{sentence}; see '{place} --help'", as_json=session.as_json)
+        say_error(f"{text}; see '{place} --help'", as_json=session.as_json)
     return error.exit_code

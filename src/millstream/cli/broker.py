@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from millstream.cli.broker_arguments import LOG_LEVELS, BrokerOrder
+from millstream.cli.completion import words
 from millstream.cli.options import AsJson, Debug
 from millstream.cli.outcome import UsageError
 
@@ -36,7 +37,13 @@ def broker(
         ),
     ] = False,
     log_level: Annotated[
-        str, typer.Option("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR.")
+        str,
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help="DEBUG, INFO, WARNING or ERROR.",
+            autocompletion=words(*LOG_LEVELS),
+        ),
     ] = _DEFAULT.log_level,
     as_json: AsJson = False,
     debug: Debug = False,

@@ -26,7 +26,7 @@ def open_admin(servers: str) -> Admin:
     return Admin({"bootstrap.servers": servers, "client.id": "millstream-cli"})
 
 
-def open_producer(servers: str, properties: Iterable[str], defaults: Mapping[str, object]) -> Producer:
+def open_producer(servers: str, properties: Mapping[str, str], defaults: Mapping[str, object]) -> Producer:
     """Connect a Producer. ``properties`` were typed and go before ``defaults``."""
     require_broker(servers)
     from millstream.producer import Producer
@@ -34,10 +34,22 @@ def open_producer(servers: str, properties: Iterable[str], defaults: Mapping[str
     return Producer(settings(servers, properties, defaults))
 
 
-def settings(servers: str, properties: Iterable[str], defaults: Mapping[str, object]) -> dict[str, Any]:
+def settings(servers: str, properties: Mapping[str, str], defaults: Mapping[str, object]) -> dict[str, Any]:
     """Put a client's settings together, under Kafka's names."""
-    typed = read_properties(properties, "--property")
-    return {"client.id": "millstream-cli", **defaults, **typed, "bootstrap.servers": servers}
+    return {"client.id": "millstream-cli", **defaults, **properties, "bootstrap.servers": servers}
+
+
+def client_properties(texts: Iterable[str], instead: Mapping[str, str]) -> dict[str, str]:
+    """Read what was typed as ``--property``. What the command has words of its own for is refused with them.
+
+    ``instead`` says which: it would be overruled by them, or break what they promise, in silence.
+    """
+    found = {name.replace("_", "."): value for name, value in read_properties(texts, "--property").items()}
+    for name in found:
+        hint = {"bootstrap.servers": "use --bootstrap-servers", **instead}.get(name)
+        if hint is not None:
+            raise UsageError(f"--property {name} cannot be given here: {hint}")
+    return found
 
 
 def require_broker(servers: str) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli import options
-from millstream.cli.connect import require_broker
-from millstream.cli.formats import FIELDS, Appearance, renderer
+from millstream.cli import completion, options
+from millstream.cli.connect import client_properties, require_broker
+from millstream.cli.formats import FIELDS, FORMATS, VALUE_FORMATS, Appearance, renderer
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import say
 from millstream.cli.positions import End, Position, read_position
@@ -20,13 +20,38 @@ if TYPE_CHECKING:
     from millstream.cli.reading import Limits
 
 _FORMATS = "Formats"
+_NOT_PROPERTIES = {
+    "group.id": "use --group",
+    "auto.offset.reset": "use --from",
+    "enable.auto.commit": "records are committed after they were printed, and only with --group",
+    "auto.commit.interval.ms": "records are committed after they were printed, and only with --group",
+    "key.deserializer": "use --key-format",
+    "value.deserializer": "use --value-format",
+    # of Kafka's console consumer
+    "print.key": "use --keys",
+    "print.offset": "use --offsets",
+    "print.partition": "use --offsets",
+    "print.timestamp": "use --timestamps",
+    "print.headers": "use --headers",
+    "print.value": "use --format with a template such as '{key}'",
+    "key.separator": "use --format with a template such as '{key}: {value}'",
+}
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=completion.topics),
+    ],
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="Share the partitions with a group, and commit."),
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Share the partitions with a group, and commit.",
+            autocompletion=completion.groups,
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -34,6 +59,7 @@ def consume(
             "--from",
             metavar="POSITION",
             help="earliest, latest, an offset, -N (before the end), a time, or an age such as 15m.",
+            autocompletion=completion.words("earliest", "latest", "offset:", "time:"),
         ),
     ] = "latest",
     partitions: Annotated[
@@ -58,6 +84,7 @@ def consume(
             metavar="FORMAT",
             help=f"text, json, table, raw, or a template of {{{'}, {'.join(FIELDS)}}}.",
             rich_help_panel=_FORMATS,
+            autocompletion=completion.words(*FORMATS),
         ),
     ] = "text",
     keys: Annotated[
@@ -76,7 +103,13 @@ def consume(
         bool, typer.Option("--headers", metavar="", help="Headers in front.", rich_help_panel=_FORMATS)
     ] = False,
     key_format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="The same for keys.", rich_help_panel=_FORMATS)
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help="The same for keys.",
+            rich_help_panel=_FORMATS,
+            autocompletion=completion.words(*VALUE_FORMATS),
+        ),
     ] = "text",
     value_format: Annotated[
         str,
@@ -84,6 +117,7 @@ def consume(
             metavar="FORMAT",
             help="How values are read: text, json, hex, base64, int, long, double, avro, …",
             rich_help_panel=_FORMATS,
+            autocompletion=completion.words(*VALUE_FORMATS),
         ),
     ] = "text",
     schema: Annotated[
@@ -125,15 +159,16 @@ def consume(
         raise UsageError(
             "--keys, --offsets, --timestamps and --headers are for --format text: leave them out"
         )
+    typed = client_properties(properties or (), _NOT_PROPERTIES)
     require_broker(servers)
     from millstream.cli.reading import Limits, read_alone, read_in_group
 
     limits = Limits(maximum, timeout, exit_at_end)
     _say_what_is_awaited(position, limits)
     if group is None:
-        return read_alone(servers, properties or (), topics, partitions or (), position, limits, render)
+        return read_alone(servers, typed, topics, partitions or (), position, limits, render)
     assert isinstance(position, End), "checked above"
-    return read_in_group(servers, properties or (), topics, group, position, limits, render)
+    return read_in_group(servers, typed, topics, group, position, limits, render)
 
 
 def _format(how: str, as_json: bool) -> str:

@@ -25,6 +25,10 @@ Decoder = Callable[[bytes], Any]
 Renderer = Callable[["PrintableRecord"], bytes]
 
 FORMATS: Final = ("text", "json", "table", "raw")
+VALUE_FORMATS: Final = (
+    *("text", "json", "hex", "base64", "short", "int", "long"),
+    *("float", "double", "boolean", "uuid", "avro"),
+)
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -101,23 +105,9 @@ def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
 
     if name == "avro" and schema is not None:
         return serde.AvroDeserializer(schema.read_text(encoding="utf-8"))
-    known = (
-        "text",
-        "json",
-        "hex",
-        "base64",
-        "short",
-        "int",
-        "long",
-        "float",
-        "double",
-        "boolean",
-        "uuid",
-        "avro",
-    )
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
+    if name not in VALUE_FORMATS:
+        near = difflib.get_close_matches(name, VALUE_FORMATS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VALUE_FORMATS)}"
         raise UsageError(f"{option} {name!r} is unknown: {hint}")
     return serde.deserializer(name, option)
 

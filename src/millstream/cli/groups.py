@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import options
+from millstream.cli import completion, options
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import print_json, print_lines, print_table
 from millstream.cli.positions import (
@@ -24,8 +24,15 @@ from millstream.model import TopicPartition
 if TYPE_CHECKING:
     from millstream.admin import Admin, OffsetReset
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
-Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="One group or more.")]
+STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
+"""Of classic groups."""
+
+Name = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=completion.groups)
+]
+Names = Annotated[
+    list[str], typer.Argument(metavar="GROUP", help="One group or more.", autocompletion=completion.groups)
+]
 
 
 def group() -> None:
@@ -46,6 +53,7 @@ def list_groups(
             "--state",
             metavar="STATE",
             help="Only groups in this state, as Stable or Empty; repeat it for more.",
+            autocompletion=completion.words(*STATES),
         ),
     ] = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
@@ -59,8 +67,9 @@ def list_groups(
       millstream group list
       millstream group list --state Stable --state Empty
     """
+    states = [_state(text) for text in state or ()]
     with _admin(servers) as admin:
-        groups = admin.list_groups(state)
+        groups = admin.list_groups(states or None)
     if as_json:
         print_json(
             [
@@ -78,6 +87,14 @@ def list_groups(
     print_lines(
         ("group", "state"), rows, none="there are no groups: one appears when a consumer joins or commits"
     )
+
+
+def _state(text: str) -> str:
+    """A state in Kafka's spelling, whatever capitals were typed."""
+    for state in STATES:
+        if state.casefold() == text.casefold():
+            return state
+    raise UsageError(f"--state {text!r} is unknown: choose {', '.join(STATES[:-1])} or {STATES[-1]}")
 
 
 def describe(
@@ -100,7 +117,7 @@ def describe(
 
       millstream group describe audit
       millstream group describe audit --watch
-      millstream group describe audit --json | jq .[0].lag
+      millstream group describe audit --json | jq '.[0].lag'
     """
     from millstream.cli.group_view import as_values, print_groups, watch
     from millstream.cli.names import hints_for_groups
@@ -126,6 +143,7 @@ def reset(
             "--to",
             metavar="POSITION",
             help="earliest, latest, an offset, -N (before the end), a time, an age such as 15m, or shift:±N.",
+            autocompletion=completion.words("earliest", "latest", "shift:-", "offset:", "time:"),
         ),
     ],
     topics: Annotated[
@@ -135,6 +153,7 @@ def reset(
             metavar="TOPIC",
             help="Only this topic, or TOPIC:0,2 for some partitions; repeat it for more.",
             show_default="all topics of the group",
+            autocompletion=completion.topics,
         ),
     ] = None,
     dry_run: Annotated[
@@ -159,9 +178,13 @@ def reset(
     position = read_group_position(to, "--to", time.time_ns() // 1_000_000)
     wanted = None if not topics else [one for text in topics for one in read_partitions(text)]
     named = [one if isinstance(one, str) else one.topic for one in wanted or ()]
-    from millstream.cli.names import hints_for_topics
+    from millstream.cli.names import hints_for_a_new_group, hints_for_topics
 
-    with _admin(servers) as admin, hints_for_topics(admin, named):
+    with (
+        _admin(servers) as admin,
+        hints_for_topics(admin, named),
+        hints_for_a_new_group(admin, name, as_json=as_json),
+    ):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
     _print_resets(resets, as_json=as_json, dry_run=dry_run)
 

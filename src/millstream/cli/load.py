@@ -7,128 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from millstream.cli import options
+from millstream.cli import completion, load_options, options
+from millstream.cli.misuse import sentence
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import print_json, print_table, say
+from millstream.cli.slips import slip_of
 
 if TYPE_CHECKING:
     from millstream.cli.loading import LoadOrder
     from millstream.spark.load.status import LoadStatus
 
-_SHAPE = "What rows are made of"
-_TABLE = "The table"
-_CYCLES = "Cycles"
-_START = "Where it starts"
-_SPARK = "Spark and the group"
-
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="What to load.")]
-Group = Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group of the load.")]
-To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="SINK", help="delta:DIR, postgresql://user@host/database?table=NAME, or topic:NAME."
-    ),
-]
-ValueFormat = Annotated[
-    str | None,
-    typer.Option(
-        "--value-format",
-        metavar="FORMAT",
-        help="raw, json, avro or csv.",
-        show_default="json with --schema, avro with --avro-schema, else raw",
-        rich_help_panel=_SHAPE,
-    ),
-]
-Schema = Annotated[
-    str | None,
-    typer.Option(
-        "--schema",
-        metavar="COLUMNS",
-        help="The columns, such as 'id LONG, price DOUBLE', or @FILE.",
-        rich_help_panel=_SHAPE,
-    ),
-]
-Checks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--check",
-        metavar="CONDITION",
-        help="Reject rows for which this is not true; repeat it for more.",
-        rich_help_panel=_SHAPE,
-    ),
-]
-Sql = Annotated[
-    str | None,
-    typer.Option(
-        "--sql",
-        metavar="QUERY",
-        help="A query over the good rows, FROM batch; or @FILE.",
-        rich_help_panel=_SHAPE,
-    ),
-]
-NoHeaders = Annotated[
-    bool, typer.Option("--no-headers", metavar="", help="Leave headers out.", rich_help_panel=_SHAPE)
-]
-AvroSchema = Annotated[
-    str | None,
-    typer.Option(
-        "--avro-schema",
-        metavar="FILE",
-        help="The schema that values are written with.",
-        rich_help_panel=_SHAPE,
-    ),
-]
-AvroPrefix = Annotated[
-    str,
-    typer.Option(
-        "--avro-prefix",
-        metavar="KIND",
-        help="What stands before each value: none, confluent or single-object.",
-        rich_help_panel=_SHAPE,
-    ),
-]
-CsvDelimiter = Annotated[
-    str,
-    typer.Option(
-        "--csv-delimiter", metavar="CHARACTER", help="What separates fields.", rich_help_panel=_SHAPE
-    ),
-]
-CsvQuote = Annotated[
-    str,
-    typer.Option(
-        "--csv-quote", metavar="CHARACTER", help="What fields may stand in.", rich_help_panel=_SHAPE
-    ),
-]
-PartitionBy = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition-by",
-        metavar="COLUMN",
-        help="Divide the table's files by this; repeat it for more.",
-        rich_help_panel=_TABLE,
-    ),
-]
-AddColumns = Annotated[
-    bool,
-    typer.Option(
-        "--add-columns", metavar="", help="Add columns that the table lacks.", rich_help_panel=_TABLE
-    ),
-]
-Master = Annotated[
-    str,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="The Spark to work on: local[*], spark://host:7077, …",
-        rich_help_panel=_SPARK,
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it for more.", rich_help_panel=_SPARK
-    ),
-]
+_OTHERS = ("status", "rejected", "replay")
+_TAKEN_FOR_A_TOPIC = "millstream.taken_for_a_topic"
 
 
 class LoadGroup(TyperGroup):
@@ -137,31 +27,59 @@ class LoadGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         names = {"--help", "-h", *self.commands}
         if args and args[0] not in names:
+            ctx.meta[_TAKEN_FOR_A_TOPIC] = args[0]
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. What cannot be run with these options may have been meant for another command."""
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException as error:
+            near = near_command(ctx.meta.get(_TAKEN_FOR_A_TOPIC, ""))
+            if near is None:
+                raise
+            raise UsageError(f"{sentence(error)}; or did you mean 'millstream load {near}'?") from error
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The commands, and what may follow instead of one: topics, and the options of ``run``."""
+        found = super().shell_complete(ctx, incomplete)
+        run = self.commands["run"]
+        inner = run.make_context("run", [], parent=ctx, resilient_parsing=True)
+        return found + run.params[0].shell_complete(inner, incomplete) + run.shell_complete(inner, incomplete)
+
+
+def near_command(word: str) -> str | None:
+    """The command about loads that a supposed topic may have been meant to be."""
+    others = [name for name in _OTHERS if len(word) > 3 and name.startswith(word)]
+    return others[0] if others else slip_of(word, _OTHERS)
+
 
 def load() -> None:
-    """Load topics into tables through Spark, exactly once; look at loads and at what they rejected.
+    r"""Load topics into tables through Spark, exactly once; look at loads and at what they rejected.
 
     Without a command's name this is millstream load run.
 
     [bold]Examples[/bold]
 
-      millstream load orders --group orders-lake --to delta:lake/orders --once
-      millstream load status orders --group orders-lake --to delta:lake/orders
+      millstream load orders -g lake --to delta:lake/orders --once \
+        --schema 'id LONG, price DOUBLE' --check 'price > 0'
+      millstream load status orders -g lake --to delta:lake/orders
       millstream load rejected --to delta:lake/orders
     """
 
 
 def run(
-    topics: Topics,
-    group: Group,
-    to: To,
+    topics: load_options.Topics,
+    group: load_options.Group,
+    to: load_options.To,
     once: Annotated[
         bool,
         typer.Option(
-            "--once", metavar="", help="Load up to the present end, and leave.", rich_help_panel=_CYCLES
+            "--once",
+            metavar="",
+            help="Load up to the present end, and leave.",
+            rich_help_panel=load_options.CYCLES,
         ),
     ] = False,
     every: Annotated[
@@ -171,39 +89,52 @@ def run(
             metavar="SECONDS",
             min=0,
             help="Without --once: how often to look for more; 0: always.",
-            rich_help_panel=_CYCLES,
+            rich_help_panel=load_options.CYCLES,
         ),
     ] = 10.0,
     max_records: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="At most so many records a cycle.", rich_help_panel=_CYCLES),
+        typer.Option(
+            metavar="N", min=1, help="At most so many records a cycle.", rich_help_panel=load_options.CYCLES
+        ),
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="About so many bytes a cycle: 64MiB.", rich_help_panel=_CYCLES),
+        typer.Option(
+            metavar="SIZE", help="About so many bytes a cycle: 64MiB.", rich_help_panel=load_options.CYCLES
+        ),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.001, help="About so long a cycle.", rich_help_panel=_CYCLES),
+        typer.Option(
+            metavar="SECONDS", min=0.001, help="About so long a cycle.", rich_help_panel=load_options.CYCLES
+        ),
     ] = None,
-    value_format: ValueFormat = None,
-    schema: Schema = None,
-    checks: Checks = None,
-    sql: Sql = None,
-    no_headers: NoHeaders = False,
-    avro_schema: AvroSchema = None,
-    avro_prefix: AvroPrefix = "none",
-    csv_delimiter: CsvDelimiter = ",",
-    csv_quote: CsvQuote = '"',
-    partition_by: PartitionBy = None,
-    add_columns: AddColumns = False,
+    value_format: load_options.ValueFormat = None,
+    schema: load_options.Schema = None,
+    checks: load_options.Checks = None,
+    sql: load_options.Sql = None,
+    no_headers: load_options.NoHeaders = False,
+    avro_schema: load_options.AvroSchema = None,
+    avro_prefix: load_options.AvroPrefix = "none",
+    csv_delimiter: load_options.CsvDelimiter = ",",
+    csv_quote: load_options.CsvQuote = '"',
+    partition_by: load_options.PartitionBy = None,
+    add_columns: load_options.AddColumns = False,
     target_file_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="How large files should be: 128MiB.", rich_help_panel=_TABLE),
+        typer.Option(
+            metavar="SIZE", help="How large files should be: 128MiB.", rich_help_panel=load_options.TABLE
+        ),
     ] = None,
     compact: Annotated[
         bool,
-        typer.Option("--compact", metavar="", help="Join small files after loading.", rich_help_panel=_TABLE),
+        typer.Option(
+            "--compact",
+            metavar="",
+            help="Join small files after loading.",
+            rich_help_panel=load_options.TABLE,
+        ),
     ] = False,
     starting: Annotated[
         str,
@@ -211,7 +142,8 @@ def run(
             "--starting",
             metavar="WHERE",
             help="earliest or latest, where nothing was loaded yet.",
-            rich_help_panel=_START,
+            rich_help_panel=load_options.START,
+            autocompletion=completion.words("earliest", "latest"),
         ),
     ] = "earliest",
     accept_data_loss: Annotated[
@@ -219,8 +151,9 @@ def run(
         typer.Option(
             "--accept-data-loss",
             metavar="",
-            help="Record what retention took, and go on.",
-            rich_help_panel=_START,
+            help="Record what was never loaded, as retention took it or a stranger's commit passed over "
+            "it, and go on.",
+            rich_help_panel=load_options.START,
         ),
     ] = False,
     on_recreated: Annotated[
@@ -229,7 +162,8 @@ def run(
             "--on-recreated",
             metavar="WHAT",
             help="fail, or append: for a topic that was deleted and made anew.",
-            rich_help_panel=_START,
+            rich_help_panel=load_options.START,
+            autocompletion=completion.words("fail", "append"),
         ),
     ] = "fail",
     instance_id: Annotated[
@@ -238,27 +172,30 @@ def run(
             "--instance-id",
             metavar="ID",
             help="A static member: a restart moves no partition.",
-            rich_help_panel=_SPARK,
+            rich_help_panel=load_options.SPARK,
         ),
     ] = None,
-    master: Master = "local[*]",
-    conf: Conf = None,
+    master: load_options.Master = "local[*]",
+    conf: load_options.Conf = None,
     properties: options.Properties = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> int:
-    """Load topics into a table, exactly once, as a member of a consumer group.
+    r"""Load topics into a table, exactly once, as a member of a consumer group.
 
     The table is made when it is not there. Running it again goes on where the table stands, after whatever;
     several may run at a time with one group, and share the partitions. Ctrl-C ends it cleanly.
 
     [bold]Examples[/bold]
 
-      millstream load orders --group orders-lake --to delta:lake/orders --once
-      millstream load orders -g lake --to delta:lake/o --schema 'id LONG, price DOUBLE' --check 'price > 0'
-      millstream load orders -g pg --to 'postgresql://me@db/shop?table=orders' --schema 'id LONG' --every 30
-      millstream load people -g p --to delta:lake/p --schema 'c STRING' --sql 'SELECT DISTINCT c FROM batch'
+      millstream load orders --group raw-orders --to delta:lake/raw --once
+      millstream load orders -g lake --to delta:lake/orders \
+        --schema 'id LONG, price DOUBLE' --check 'price > 0'
+      millstream load orders -g pg --every 30 --schema 'id LONG' \
+        --to 'postgresql://me@db/shop?table=orders'
+      millstream load people -g p --to delta:lake/people --once \
+        --schema 'c STRING' --sql 'SELECT DISTINCT c FROM batch'
     """
     from millstream.cli.loading import LoadOrder, run_load
 
@@ -295,22 +232,23 @@ def run(
 
 
 def status(
-    topics: Topics,
-    group: Group,
-    to: To,
+    topics: load_options.Topics,
+    group: load_options.Group,
+    to: load_options.To,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare what is in the table with the group's offsets and the ends of the logs.
+    r"""Compare what is in the table with the group's offsets and the ends of the logs.
 
     The lag is how many offsets are not in the table yet. Ranges that will never be there, as retention took
     them or a reset passed over them, are listed.
 
     [bold]Examples[/bold]
 
-      millstream load status orders --group orders-lake --to delta:lake/orders
-      millstream load status orders --group orders-lake --to delta:lake/orders --json | jq .lag
+      millstream load status orders -g lake --to delta:lake/orders
+      millstream load status orders -g lake --to delta:lake/orders --json \
+        | jq .lag
     """
     from millstream.cli.loading import read_status
 
@@ -340,7 +278,7 @@ def _print_status(found: LoadStatus) -> None:
 
 
 def rejected(
-    to: To,
+    to: load_options.To,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the newest so many.")
     ] = 100,
@@ -353,7 +291,7 @@ def rejected(
     [bold]Examples[/bold]
 
       millstream load rejected --to delta:lake/orders
-      millstream load rejected --to delta:lake/orders --limit 5 --json | jq .[].reason
+      millstream load rejected --to delta:lake/orders --json | jq '.[].reason'
     """
     from millstream.cli.loading import read_rejected
 
@@ -368,33 +306,34 @@ def rejected(
 
 
 def replay(
-    to: To,
-    group: Group,
-    value_format: ValueFormat = None,
-    schema: Schema = None,
-    checks: Checks = None,
-    sql: Sql = None,
-    avro_schema: AvroSchema = None,
-    avro_prefix: AvroPrefix = "none",
-    csv_delimiter: CsvDelimiter = ",",
-    csv_quote: CsvQuote = '"',
-    partition_by: PartitionBy = None,
-    add_columns: AddColumns = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
+    to: load_options.To,
+    group: load_options.Group,
+    value_format: load_options.ValueFormat = None,
+    schema: load_options.Schema = None,
+    checks: load_options.Checks = None,
+    sql: load_options.Sql = None,
+    avro_schema: load_options.AvroSchema = None,
+    avro_prefix: load_options.AvroPrefix = "none",
+    csv_delimiter: load_options.CsvDelimiter = ",",
+    csv_quote: load_options.CsvQuote = '"',
+    partition_by: load_options.PartitionBy = None,
+    add_columns: load_options.AddColumns = False,
+    master: load_options.Master = "local[*]",
+    conf: load_options.Conf = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Feed rejected rows back, after a fix of the schema or the checks.
+    r"""Feed rejected rows back, after a fix of the schema or the checks.
 
     Those that are good now move to the table; the others stay, and it says what is wrong with them now. A
     table that is partitioned by a column made of another needs --partition-by as it was given to the load.
 
     [bold]Examples[/bold]
 
-      millstream load replay -g lake --to delta:lake/orders --schema 'id LONG' --check 'id >= 0'
-      millstream load replay -g lake --to delta:lake/orders --schema 'id LONG, price STRING'
+      millstream load replay -g lake --to delta:lake/orders \
+        --schema 'id LONG, price DOUBLE' --check 'price >= 0'
+      millstream load replay -g lake --to delta:lake/orders --schema @orders.ddl
     """
     from millstream.cli.loading import LoadOrder, run_replay
 

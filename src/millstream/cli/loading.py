@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.cli.connect import open_admin, require_broker
+from millstream.cli.connect import client_properties, open_admin, require_broker
 from millstream.cli.load_progress import shown
-from millstream.cli.outcome import DONE, UsageError
+from millstream.cli.outcome import DONE, CommandError, UsageError
 from millstream.cli.output import count, print_json, print_table, size
 from millstream.cli.properties import read_properties
 from millstream.errors import UnknownTopicOrPartitionError
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from millstream.spark.load.report import LoadReport
     from millstream.spark.load.status import LoadStatus
 
+_NOT_PROPERTIES = {
+    "group.id": "use --group",
+    "group.instance.id": "use --instance-id",
+    "auto.offset.reset": "use --starting",
+    "enable.auto.commit": "a load commits by itself",
+}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -75,10 +81,17 @@ def _hints(order: LoadOrder) -> Iterator[None]:
     try:
         yield
     except UnknownTopicOrPartitionError:
+        from millstream.cli.load import near_command
         from millstream.cli.names import require_topics
 
         with open_admin(order.servers) as admin:
-            require_topics(order.topics, admin.list_topics(internal=True))
+            known = admin.list_topics(internal=True)
+        command = near_command(order.topics[0])
+        if command is not None and order.topics[0] not in known:
+            raise CommandError(
+                f"there is no topic {order.topics[0]!r}: did you mean 'millstream load {command}'?"
+            ) from None
+        require_topics(order.topics, known)
         raise
 
 
@@ -86,6 +99,8 @@ def _load(order: LoadOrder) -> Load:
     make = _session(order)
     max_bytes = read_size(order.max_bytes, "--max-bytes")
     target_file_size = read_size(order.target_file_size, "--target-file-size")
+    properties = client_properties(order.properties, _NOT_PROPERTIES)
+    schema, sql = _text_or_file(order.schema, "--schema"), _text_or_file(order.sql, "--sql")
     _require_names(order)
     require_broker(order.servers)
     from millstream.spark.load.starting import Later
@@ -102,11 +117,11 @@ def _load(order: LoadOrder) -> Load:
         group_id=order.group,
         sink=sink,
         bootstrap_servers=order.servers,
-        properties=read_properties(order.properties, "--property"),
+        properties=properties,
         value_format=order.value_format,
-        schema=_text_or_file(order.schema, "--schema"),
+        schema=schema,
         checks=order.checks,
-        sql=_text_or_file(order.sql, "--sql"),
+        sql=sql,
         headers=order.headers,
         avro_schema=order.avro_schema,
         avro_prefix=order.avro_prefix,

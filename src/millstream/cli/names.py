@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from millstream.cli.outcome import CommandError
+from millstream.cli.outcome import CommandError, say_warning
+from millstream.cli.slips import slip_of
 from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -30,12 +31,33 @@ def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except GroupIdNotFoundError as error:
-        known = [group.group_id for group in admin.list_groups()]
+        known = _groups(admin)
         for name in wanted:
             if name not in known:
                 hint = _nearest(name, known) or "see 'millstream group list'"
                 raise CommandError(f"there is no group {name!r}: {hint}") from error
         raise
+
+
+@contextmanager
+def hints_for_a_new_group(admin: Admin, name: str, *, as_json: bool) -> Iterator[None]:
+    """Let a group be set to a place before it has begun, as Kafka does, but say when that looks like a slip.
+
+    Where nothing can be done for a group that is not there, the error names the nearest that is.
+    """
+    known = _groups(admin)
+    try:
+        yield
+    except GroupIdNotFoundError as error:
+        if name in known:
+            raise
+        hint = _nearest(name, known) or "see 'millstream group list'"
+        raise CommandError(
+            f"there is no group {name!r}: {hint}; a new one can be set to a place with --topic TOPIC"
+        ) from error
+    near = None if name in known else slip_of(name, known)
+    if near is not None:
+        say_warning(f"there was no group {name!r} before: did you mean {near!r}?", as_json=as_json)
 
 
 def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:
@@ -45,6 +67,10 @@ def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:
         if name not in there:
             hint = _nearest(name, there) or f"create it with 'millstream topic create {name}'"
             raise CommandError(f"there is no topic {name!r}: {hint}")
+
+
+def _groups(admin: Admin) -> list[str]:
+    return [group.group_id for group in admin.list_groups()]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

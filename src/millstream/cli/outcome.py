@@ -32,6 +32,8 @@ class Session:
 
     debug: bool = False
     as_json: bool = False
+    typed: tuple[str, ...] = ()
+    """The words of the command line."""
 
 
 class UsageError(MisuseError):
@@ -68,25 +70,37 @@ def report(error: Exception, session: Session) -> int:
     """Say on standard error what went wrong, and return the exit code that goes with it."""
     if session.debug:
         traceback.print_exception(error)
-    say_error(_sentence(error), as_json=session.as_json)
+    say_error(_sentence(error, session), as_json=session.as_json)
     return MISUSED if isinstance(error, MisuseError) else FAILED
 
 
 def say_error(sentence: str, *, as_json: bool = False) -> None:
     """Print one error: as a line, in red on a terminal, or as JSON."""
+    _say("error", "1;31", sentence, as_json)
+
+
+def say_warning(sentence: str, *, as_json: bool = False) -> None:
+    """Print what the user may not have meant, in the same ways. In a pipe, too: it may be all that tells."""
+    _say("warning", "1;33", sentence, as_json)
+
+
+def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
     if as_json:
-        line = json.dumps({"error": sentence}, ensure_ascii=False)
-    elif sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-        line = f"\x1b[1;31merror:\x1b[0m {sentence}"
+        line = json.dumps({kind: sentence}, ensure_ascii=False)
+    elif sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        line = f"\x1b[{colour}m{kind}:\x1b[0m {sentence}"
     else:
-        line = f"error: {sentence}"
+        line = f"{kind}: {sentence}"
     print(line, file=sys.stderr, flush=True)
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, session: Session) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, MillstreamError):
-        return text
+        from millstream.cli.spelling import as_typed
+
+        is_about_a_table = type(error).__module__.startswith("millstream.spark.")
+        return as_typed(text, session.typed, is_about_a_table=is_about_a_table)
     if isinstance(error, OSError):
         reason = error.strerror or text or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename is not None else reason

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from millstream.cli import options
+from millstream.cli import completion, options
 from millstream.cli.inputs import Draft, InputFormat, InputOptions, format_of, read_drafts
 from millstream.cli.outcome import CommandError, UsageError
 from millstream.cli.output import count, print_json, say
@@ -26,10 +26,23 @@ if TYPE_CHECKING:
     from millstream.producer import Producer
 
 _SHOWN_EVERY = 256
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_NOT_PROPERTIES = {
+    "compression.type": "use --compression",
+    "key.serializer": "keys are sent as they are read",
+    "value.serializer": "values are sent as they are read",
+    # of Kafka's console producer
+    "parse.key": "use --key-separator",
+    "key.separator": "use --key-separator",
+    "parse.headers": "use --header, or --format records",
+}
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=completion.topics),
+    ],
     file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", help="What to read; standard input by default, as with -."),
@@ -58,18 +71,30 @@ def produce(
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header; repeat it for more."),
     ] = None,
     compression: Annotated[
-        str, typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+        str,
+        typer.Option(
+            "--compression",
+            metavar="CODEC",
+            help="none, gzip, snappy, lz4 or zstd.",
+            autocompletion=completion.words(*_CODECS),
+        ),
     ] = "none",
+    create: Annotated[
+        bool,
+        typer.Option("--create", metavar="", help="Make the topic if it is not there, whatever is near it."),
+    ] = False,
     properties: options.Properties = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
+    r"""Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
 
     Lines are sent as they are. Each JSON line is checked and sent as it is. Each row of a CSV file is sent as
     a JSON object. The format records takes what millstream consume --json prints. The command is done when
-    the brokers have all records. A topic that is not there is made, if the broker makes topics by itself.
+    the brokers have all records. A topic that is not there is made, and it says so, if the broker makes
+    topics by itself; a name that is nearly that of another topic is taken for a slip, unless there is
+    --create.
 
     [bold]Examples[/bold]
 
@@ -77,24 +102,32 @@ def produce(
       millstream produce orders orders.jsonl --key customer.id
       millstream produce customers customers.csv --key country
       millstream produce pairs --key-separator : < pairs.txt
-      millstream consume a -e --json | millstream produce b --format records
+      millstream consume a --from earliest --exit-at-end --json \
+        | millstream produce b --format records
     """
     path = None if file is None or str(file) == "-" else file
     how = InputOptions(input_format or format_of(path), key, key_separator, delimiter)
     _check(how, compression)
     headers = tuple(_header(text) for text in header or ())
-    from millstream.cli.connect import open_producer
+    from millstream.cli.connect import client_properties, open_producer, settings
+    from millstream.cli.creating import ensure_topic
+    from millstream.config import ProducerConfig
 
+    typed = client_properties(properties or (), _NOT_PROPERTIES)
     defaults = {"compression.type": compression, "batch.size": "131072"}
+    ProducerConfig.from_settings(settings(servers, typed, defaults))  # no topic is made for what is refused
     sending = _Sending(topic, partition, headers)
-    with (
-        _opened(path) as (stream, size),
-        meter("sending", size, wanted=not stream.isatty()) as progress,
-        open_producer(servers, properties or (), defaults) as producer,
-    ):
-        sending.send_all(producer, stream, how, progress)
+    with _opened(path) as (stream, size):
+        made = ensure_topic(servers, topic, create=create)
+        if made is not None and not as_json:
+            print(f"created topic {topic} ({count(made, 'partition')})", file=sys.stderr, flush=True)
+        with (
+            meter("sending", size, wanted=not stream.isatty()) as progress,
+            open_producer(servers, typed, defaults) as producer,
+        ):
+            sending.send_all(producer, stream, how, progress)
     # The producer is closed: every record has its outcome.
-    sending.report(as_json)
+    sending.report(as_json, created=made is not None)
 
 
 def _check(how: InputOptions, compression: str) -> None:
@@ -108,7 +141,7 @@ def _check(how: InputOptions, compression: str) -> None:
         raise UsageError("--key-separator is empty: write what stands between key and value")
     if len(how.delimiter) != 1:
         raise UsageError(f"--delimiter {how.delimiter!r} must be one character")
-    if compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
+    if compression not in _CODECS:
         raise UsageError(f"--compression {compression!r} is unknown: choose none, gzip, snappy, lz4 or zstd")
 
 
@@ -176,13 +209,20 @@ class _Sending:
             elif self._error is None:
                 self._error = CommandError(str(error))
 
-    def report(self, as_json: bool) -> None:
+    def report(self, as_json: bool, *, created: bool) -> None:
         """Print how many records were written; raises what went wrong, with that number."""
         if self._error is not None:
             before = f"{count(self._written, 'record')} written before: " if self._written else ""
             raise CommandError(before + str(self._error)) from self._error
         seconds = time.monotonic() - self._started
         if as_json:
-            print_json({"topic": self._topic, "records": self._written, "seconds": round(seconds, 3)})
+            print_json(
+                {
+                    "topic": self._topic,
+                    "created": created,
+                    "records": self._written,
+                    "seconds": round(seconds, 3),
+                }
+            )
         else:
             print(f"{count(self._written, 'record')} written to {self._topic}")

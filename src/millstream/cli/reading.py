@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -37,7 +37,7 @@ class Limits:
 
 def read_alone(
     servers: str,
-    properties: Iterable[str],
+    properties: Mapping[str, str],
     topics: Sequence[str],
     partitions: Sequence[int],
     position: Position,
@@ -57,7 +57,7 @@ def read_alone(
 
 def read_in_group(
     servers: str,
-    properties: Iterable[str],
+    properties: Mapping[str, str],
     topics: Sequence[str],
     group: str,
     position: End,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import options
+from millstream.cli import completion, options
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import count, print_fields, print_json, print_lines, print_table, size
 from millstream.cli.properties import read_properties
@@ -15,8 +15,13 @@ from millstream.errors import UnknownTopicOrPartitionError
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One topic or more.")]
+NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Name = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
+]
+Names = Annotated[
+    list[str], typer.Argument(metavar="TOPIC", help="One topic or more.", autocompletion=completion.topics)
+]
 
 
 def topic() -> None:
@@ -32,7 +37,7 @@ def topic() -> None:
 
 
 def create(
-    name: Name,
+    name: NewName,
     partitions: Annotated[
         int | None,
         typer.Option(

@@ -87,7 +87,8 @@ MEANING: Final[Mapping[str, str]] = {
     "max_in_flight_requests_per_connection": "Requests under way at once; at most 5 with enable_idempotence.",
     "max_request_size": "The largest record, and the largest request.",
     "metadata_max_idle_ms": "A topic that nothing was sent to for so long is no longer asked about.",
-    "retries": "How often a request is sent again, within delivery_timeout_ms.",
+    "retries": "How often a request is sent again. Leave it: time bounds it better, delivery_timeout_ms of a "
+    "producer and default_api_timeout_ms of an admin.",
     "value_serializer": "How values become bytes: a name from the list below, or a callable to bytes.",
 }
 """What each setting does, and when to touch it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.extras import require
 
 if TYPE_CHECKING:
-    from millstream.spark.java import session
+    from millstream.spark.java import ensure_java, session
     from millstream.spark.load import Load
     from millstream.spark.shipping import ship
     from millstream.spark.sinks.delta import DeltaSink
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from millstream.spark.sinks.topic import TopicSink
     from millstream.spark.source import register
 
-__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "register", "session", "ship"]
+__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "ensure_java", "register", "session", "ship"]
 
 _HOMES = {
     "DeltaSink": "millstream.spark.sinks.delta",
     "Load": "millstream.spark.load",
     "PostgresSink": "millstream.spark.sinks.postgres",
     "TopicSink": "millstream.spark.sinks.topic",
+    "ensure_java": "millstream.spark.java",
     "register": "millstream.spark.source",
     "session": "millstream.spark.java",
     "ship": "millstream.spark.shipping",

@@ -1,7 +1,7 @@
 """A Spark session with no more to install than ``pip install 'millstream[spark]'``: Java comes with it.
 
-``session`` is what the command line and the demo use. A program that has a session of its own needs nothing
-from here.
+``session`` is what the command line and the demo use. A program that makes a session of its own calls
+``ensure_java`` before, if it may run where no Java is installed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MillstreamError
 from millstream.extras import require
@@ -55,9 +55,10 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Rows of lists and structs on their way to Python are cut into batches by this, and only this.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    "spark.python.daemon.module": "millstream.spark.daemon",
 }
 _LOCAL_DEFAULTS: Final = {
+    # Elsewhere that module may be missing: what is sent along is found by workers, not by their parent.
+    "spark.python.daemon.module": "millstream.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Spark's 200 are for clusters: on one machine a small stream would spend its time on empty tasks.
@@ -136,22 +137,39 @@ def _write(path: Path, text: str, mode: int) -> None:
 def session(master: str = "local[*]", **conf: object) -> SparkSession:
     """A Spark session with quiet defaults, and the format ``millstream`` registered.
 
-    ``conf`` are Spark's settings under their own names: ``session(**{"spark.driver.memory": "2g"})``.
+    ``conf`` are Spark's settings under their own names: ``session(**{"spark.driver.memory": "2g"})``. To a
+    cluster or a Connect server (``sc://host:15002``) this version of millstream is sent along, see ``ship``.
     """
     sql = require("pyspark.sql", "spark")
+    if master.startswith("sc://"):
+        return _ready(
+            _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate(), is_local=False
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings: dict[str, object] = {**_DEFAULTS, **_logging()}
     if master.startswith("local"):
         settings.update(_LOCAL_DEFAULTS)
     settings.update(conf)
-    builder = sql.SparkSession.builder.master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
+    builder = _configured(sql.SparkSession.builder.master(master), settings)
     with _quiet_java():
         spark: SparkSession = builder.getOrCreate()
-    from millstream.spark.source import register  # only now: the JVM takes longest, and shall not wait for it
+    return _ready(spark, is_local=master.startswith("local"))
 
+
+def _configured(builder: Any, settings: Mapping[str, object]) -> Any:
+    for name, value in settings.items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
+    return builder
+
+
+def _ready(spark: SparkSession, *, is_local: bool) -> SparkSession:
+    # Only now: the JVM takes longest, and shall not wait for these.
+    from millstream.spark.shipping import ship
+    from millstream.spark.source import register
+
+    if not is_local:
+        ship(spark)
     register(spark)
     return spark
 

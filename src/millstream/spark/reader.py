@@ -51,6 +51,8 @@ _LARGE_FETCHES: Final = {
     "queued.max.bytes": 64 << 20,
     "receive.buffer.bytes": 4 << 20,
 }
+_SHORT_WAITS: Final = {"fetch.max.wait.ms": 10}
+"""All of a range is there: only a fetch behind its end waits, and the next task's would wait behind it."""
 _ALWAYS: Final = {
     "allow.auto.create.topics": "false",
     "auto.offset.reset": "none",
@@ -91,7 +93,7 @@ def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, objec
     wanted = {name.replace("_", "."): value for name, value in given.items()}
     for name in ("group.id", "group.instance.id"):
         wanted.pop(name, None)
-    return {**fetches, **wanted, **_ALWAYS}
+    return {**fetches, **_SHORT_WAITS, **wanted, **_ALWAYS}
 
 
 class _Reading:

@@ -15,7 +15,8 @@ from typing import IO, Any, Final
 from benchmarks.peers import java
 from millstream import TopicPartition
 from tests.kafka.clients import toolchains
-from tests.system.foreign_members import HEARTBEAT_MS, SECONDS, SESSION_MS, Ledger
+from tests.system.foreign_members import HEARTBEAT_MS, SESSION_MS, Ledger
+from tests.waiting import SECONDS
 
 JAVA_ASSIGNORS: Final = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
@@ -185,7 +186,13 @@ def _environment() -> dict[str, str]:
 def run(command: list[str], text: str = "") -> str:
     """Run a program to its good end; returns what it printed."""
     done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=60, check=False, env=_environment()
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS,
+        check=False,
+        env=_environment(),
     )
     assert done.returncode == 0, f"{command[0]}: {done.stdout[-1000:]} {done.stderr[-2000:]}"
     return done.stdout

@@ -9,6 +9,9 @@ from tests.kafka.differential.values import Plain
 
 CODECS: Final = ("NONE", "NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD")
 
+UNKNOWN_CODEC: Final = [22, 7]
+"""A byte of a batch, and what to write there instead."""
+
 
 class LogSteps(Steps):
     """Produce, fetch, and the places in a log."""
@@ -33,7 +36,7 @@ class LogSteps(Steps):
         }
         if self._rarely():
             batch["damage"] = [
-                self._random.choice(([16, 1], [20, 0], [22, 7], [60, 9], [22, 0x20], [22, 0x10]))
+                self._random.choice(([16, 1], [20, 0], UNKNOWN_CODEC, [60, 9], [22, 0x20], [22, 0x10]))
             ]
         return batch
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.kafka.differential.lockstep import Difference
+from tests.kafka.differential.lockstep import Difference, Parted
 from tests.kafka.differential.values import Step
 
 
 def shrink(
     steps: Sequence[Step],
     found: Difference,
-    run: Callable[[Sequence[Step]], Difference | None],
+    run: Callable[[Sequence[Step]], Difference | Parted | None],
     most_runs: int = 80,
 ) -> tuple[list[Step], Difference]:
     """Drop halves, then quarters, down to single steps; at most so many runs."""
@@ -24,7 +24,7 @@ def shrink(
             candidate = best[:start] + best[start + size :]
             runs += 1
             again = run(candidate) if candidate else None
-            if again is not None and again.signature == found.signature:
+            if isinstance(again, Difference) and again.signature == found.signature:
                 best, difference, shorter = candidate[: again.index + 1], again, True
             else:
                 start += size

@@ -19,6 +19,8 @@ class Steps:
         self._random = random.Random(seed)
         self._steps: list[Step] = []
         self._producers = 0
+        self._best: dict[str, tuple[str, ...]] = {}
+        """The assignors that the members of a group like, the best first."""
 
     def _add(
         self, api: str, fields: dict[str, Plain], *, on: str = "main", alias: str = "", group: str = ""

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -58,17 +57,16 @@ class HerePipeline(Pipeline):
         tag: str,
     ) -> list[PieceResult]:
         task = fused.FusedTask(dict(settings), tuple(pieces), writer, self.shaping)
-        return [task.run(index) for index in range(len(pieces))]
+        return [task.run([index]) for index in range(len(pieces))]
 
 
 class Grief:
     """An observer that ends or stops its own process the n-th time it gets to a point."""
 
-    def __init__(self, point: str, nth: int, signal_name: str, delay_s: float) -> None:
+    def __init__(self, point: str, nth: int, signal_name: str) -> None:
         self._point = point
         self._left = nth
         self._signal = signal.Signals[signal_name]
-        self._delay_s = delay_s
 
     def __call__(self, point: Point, detail: Detail) -> None:
         if point != self._point or (point is Point.SINK_COMMITTED and not detail.ranges):
@@ -77,19 +75,13 @@ class Grief:
         if self._left == 0:
             sys.stdout.write("grief\n")
             sys.stdout.flush()
-            if self._delay_s:
-                threading.Timer(self._delay_s, self._strike).start()
-            else:
-                self._strike()
-
-    def _strike(self) -> None:
-        os.kill(os.getpid(), self._signal)
+            os.kill(os.getpid(), self._signal)
 
 
 def main(order: dict[str, Any]) -> None:
     if not order["with_spark"]:
         vars(load_module)["Pipeline"] = HerePipeline
-    grief = Grief(order["point"], order["nth"], order["signal"], order["delay_s"])
+    grief = Grief(order["point"], order["nth"], order["signal"])
     load = Load(
         (lambda: session("local[2]", **SPARK)) if order["with_spark"] else cast("Any", Idle()),
         topics=[order["topic"]],

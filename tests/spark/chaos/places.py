@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +33,9 @@ class Place(Protocol):
 
     def rejected(self) -> list[dict[str, Any]]: ...
 
+    def litter(self) -> set[str]:
+        """What attempts of tasks have left that no commit names, and no reader sees."""
+
 
 class DeltaPlace:
     def __init__(self, directory: Path) -> None:
@@ -51,6 +56,15 @@ class DeltaPlace:
 
     def rejected(self) -> list[dict[str, Any]]:
         return _files(self._path.with_name("orders_rejected"))
+
+    def litter(self) -> set[str]:
+        tables = [self._path, self._path.with_name("orders_rejected")]
+        there = {str(file) for table in tables for file in table.rglob("*.parquet")}
+        there = {file for file in there if "/_delta_log/" not in file}
+        named = {
+            uri.removeprefix("file://") for table in tables for uri in DeltaTable(str(table)).file_uris()
+        }
+        return there - named
 
 
 def _files(path: Path) -> list[dict[str, Any]]:
@@ -88,18 +102,31 @@ class PostgresPlace:
         with psycopg.connect(self._url, autocommit=True) as connection:
             return connection.cursor(row_factory=dict_row).execute(f'SELECT * FROM "{table}"').fetchall()
 
-    def slow_down(self, seconds: float) -> None:
-        """From now on a commit takes that long, in the middle of its transaction."""
+    def litter(self) -> set[str]:
+        """Of any load: the names of staging tables do not say whose they are."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            found = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE tablename LIKE 'millstream\\_staging%'"
+            )
+            return {str(name) for (name,) in found}
+
+    @contextmanager
+    def commits_held(self) -> Iterator[Callable[[], bool]]:
+        """Inside, a commit stops in the middle of its transaction; gives a function: whether one has."""
+        key = uuid.uuid4().int % (1 << 31)
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute(
                 f"""
-                CREATE FUNCTION slow_{self._table}() RETURNS trigger LANGUAGE plpgsql AS
-                $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
-                CREATE TRIGGER slow AFTER INSERT ON "{self._table}"
-                FOR EACH STATEMENT EXECUTE FUNCTION slow_{self._table}()
+                CREATE FUNCTION hold_{self._table}() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_advisory_xact_lock({key}); RETURN NULL; END $$;
+                CREATE TRIGGER hold AFTER INSERT ON "{self._table}"
+                FOR EACH STATEMENT EXECUTE FUNCTION hold_{self._table}();
+                SELECT pg_advisory_lock({key})
                 """
             )
-
-    def speed_up(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(f'DROP TRIGGER slow ON "{self._table}"')
+            waiting = f"SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = {key} AND NOT granted"
+            try:
+                yield lambda: connection.execute(waiting).fetchone() is not None
+            finally:
+                connection.execute(f"SELECT pg_advisory_unlock({key})")
+                connection.execute(f'DROP TRIGGER hold ON "{self._table}"')  # when the transaction has ended

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Protocol
 
 from millstream.admin import Admin
 from millstream.consumer import Consumer
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from tests.spark.chaos.places import Place
+from millstream.spark.sinks.base import Sink
 
 SHAPE: dict[str, Any] = {"schema": "id LONG, price DOUBLE", "checks": ["price > 0"]}
 """What the loads make of them."""
 
 Found = list[tuple[int, int, str]]
+
+
+class Readable(Protocol):
+    """Tables that can be looked at."""
+
+    def sink(self) -> Sink: ...
+
+    def rows(self) -> list[dict[str, Any]]: ...
+
+    def rejected(self) -> list[dict[str, Any]]: ...
 
 
 def value(number: int) -> bytes:
@@ -48,7 +58,7 @@ def in_topic(servers: str, topic: str) -> Found:
     return sorted(found)
 
 
-def in_place(place: Place) -> Found:
+def in_place(place: Readable) -> Found:
     """All that the two tables hold: a good row as the record that it came from, a rejected one as it is."""
     rows = [
         (row["_partition"], row["_offset"], json.dumps({"id": row["id"], "price": row["price"]}))
@@ -62,7 +72,7 @@ def checksum(found: Found) -> str:
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
-def assert_exact(place: Place, servers: str, topic: str) -> None:
+def assert_exact(place: Readable, servers: str, topic: str) -> None:
     """Count and checksum are the topic's, every offset is there, none twice, each in its table."""
     expected, found = in_topic(servers, topic), in_place(place)
     assert [one[:2] for one in found] == [one[:2] for one in expected]
@@ -70,7 +80,7 @@ def assert_exact(place: Place, servers: str, topic: str) -> None:
     assert all(is_good(row["id"]) for row in place.rows())
 
 
-def assert_settled(admin: Admin, group: str, topic: str, place: Place) -> None:
+def assert_settled(admin: Admin, group: str, topic: str, place: Readable) -> None:
     """Sink, group and log agree: what is loaded is contiguous up to the end, and everybody knows."""
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topic(topic).partitions]
     ends = {one: at.offset for one, at in admin.list_offsets(topic).items() if at is not None}

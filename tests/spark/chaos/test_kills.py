@@ -12,7 +12,7 @@ from millstream.spark.load import Point
 from tests.spark.chaos.conftest import NewDriver, NewLoad
 from tests.spark.chaos.places import Place, PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled
-from tests.spark.load.conftest import until
+from tests.waiting import until
 
 CYCLE: dict[str, Any] = {"max_records": 24}
 """Three cycles for the 60 records."""
@@ -62,9 +62,10 @@ def test_killed_in_a_rebalance(
 ) -> None:
     """The second time the group shares out is when the other driver comes for half of the partitions."""
     driver = new_driver(topic, place, Point.REBALANCING, 2, once=False, max_records=4)
-    until(lambda: admin.describe_group(group).members, or_error=GroupIdNotFoundError)
+    until(lambda: admin.describe_group(group).members, "it joins", or_error=GroupIdNotFoundError)
     new_load(topic, place, **CYCLE).run_once()
     driver.wait_killed()
+    new_load(topic, place).run_once()  # it may have died last, between the sink and the group
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)
 
@@ -82,11 +83,13 @@ def test_killed_in_the_middle_of_a_transaction(
     place = PostgresPlace(postgres_url)
     request.addfinalizer(place.close)
     new_load(topic, place, starting="latest").run_once()
-    place.slow_down(1.5)
     admin.reset_offsets(group, "earliest", topics=topic)
-    new_driver(topic, place, Point.TASKS_DONE, 1, delay_s=0.7, **CYCLE).wait_killed()
-    assert place.rows() == []
-    place.speed_up()
+    with place.commits_held() as is_held:
+        driver = new_driver(topic, place, Point.COMPACTING, **CYCLE)  # which it does not get to
+        until(lambda: is_held() or driver.process.poll() is not None, "its transaction")
+        driver.process.kill()
+        driver.wait_killed()
+        assert place.rows() == []
     new_load(topic, place, **CYCLE).run_once()
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)

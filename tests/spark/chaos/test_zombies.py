@@ -14,8 +14,8 @@ from millstream.spark.sinks.base import Cycle
 from tests.spark.chaos.conftest import QUICK, NewDriver, NewLoad
 from tests.spark.chaos.places import DeltaPlace, Place
 from tests.spark.chaos.records import assert_exact, assert_settled
-from tests.spark.load.conftest import Background, running, until
-from tests.spark.load.test_groups import Pause
+from tests.spark.load.conftest import Background, Pause, running
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,12 @@ def test_two_drivers_race_for_one_commit(
     impatient = {**QUICK, "max.poll.interval.ms": 1000}
     slow = Background(new_load(topic, place, sink=sink, properties=impatient).run_once)
     slow.thread.start()
-    assert pause.reached.wait(60)
     other = new_load(topic, place)
-    with running(other):
-        until(lambda: other.snapshot().cycles >= 1)
-        pause.go.set()
-        slow.join()
+    with pause:
+        pause.wait_reached()
+        with running(other):
+            until(lambda: other.snapshot().cycles >= 1, "a cycle of the other driver")
+            pause.let_go()
+            slow.join()
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)

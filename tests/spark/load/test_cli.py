@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load.watching import Snapshot
 from tests.conftest import NewTopic
+from tests.waiting import SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,12 +160,16 @@ def test_a_signal_ends_it_cleanly(bootstrap_servers: str, group: str, topic: str
     )
     try:
         with Admin(bootstrap_servers=bootstrap_servers) as admin:
-            deadline = time.monotonic() + 60
-            while group not in {one.group_id for one in admin.list_groups(["Stable"])}:
-                assert time.monotonic() < deadline and process.poll() is None
-                time.sleep(0.05)
+            joined = until(
+                lambda: (
+                    process.poll() is not None
+                    or group in {one.group_id for one in admin.list_groups(["Stable"])}
+                ),
+                "the load is in its group",
+            )
+            assert joined and process.poll() is None, process.communicate()
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=SECONDS)
             assert process.returncode == 128 + signal.SIGTERM, err
             assert json.loads(out)["stopped"] is True
             assert not admin.describe_group(group).members

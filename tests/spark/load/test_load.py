@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from millstream.spark.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, SinkError
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
-from tests.spark.load.conftest import NewLoad, offsets, running, until
+from tests.spark.load.conftest import NewLoad, offsets, running, until_loaded, until_owned
 from tests.spark.load.sqlite_sink import SqliteSink
 
 if TYPE_CHECKING:
@@ -66,12 +67,17 @@ def test_it_goes_on_where_the_table_stands(
 def test_spark_is_not_waited_for_when_there_is_nothing_to_load(
     new_topic: NewTopic, bootstrap_servers: str, group: str, sink: SqliteSink
 ) -> None:
+    over = threading.Event()
+
     def never() -> SparkSession:
-        until(lambda: False)
+        over.wait()
         raise AssertionError
 
     load = Load(never, topics=[new_topic()], group_id=group, sink=sink, bootstrap_servers=bootstrap_servers)
-    assert load.run_once().cycles == 0
+    try:
+        assert load.run_once().cycles == 0
+    finally:
+        over.set()
 
 
 def test_cycles_are_bounded(new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink) -> None:
@@ -125,9 +131,9 @@ def test_it_loads_what_comes_until_it_is_stopped(
     fill(topic, 5)
     load = new_load(topic)
     with running(load) as background:
-        until(lambda: load.snapshot().loaded == 5)
+        until_loaded(5, load)
         fill(topic, 5, first=5)
-        until(lambda: load.snapshot().loaded == 10)
+        until_loaded(10, load)
     assert sink.positions() == offsets(topic, 0, 0, 10)
     assert background.report.stopped and background.report.loaded == 10
 
@@ -180,7 +186,7 @@ def test_a_stop_lets_a_commit_end(
 def test_a_load_runs_once_at_a_time(new_load: NewLoad, new_topic: NewTopic) -> None:
     load = new_load(new_topic())
     with running(load):
-        until(lambda: load.snapshot().partitions == 1)
+        until_owned(1, load)
         with pytest.raises(MisuseError, match="running already"):
             load.run_once()
 

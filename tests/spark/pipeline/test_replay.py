@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -56,8 +56,9 @@ class Table:
         return replay(spark, DeltaSink(str(self.directory)), pipeline, group_id="group", **options)
 
     def rows(self) -> list[tuple[int, Any]]:
-        found = pa.table(DeltaTable(str(self.directory)).to_pyarrow_table()).sort_by("_offset").to_pylist()
-        return [(row["_offset"], row.get("price")) for row in found]
+        files = [uri.removeprefix("file://") for uri in DeltaTable(str(self.directory)).file_uris()]
+        found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+        return sorted((row["_offset"], row.get("price")) for row in found)
 
     def rejected(self) -> list[tuple[int, str]]:
         found = self.sink.read_rejected().to_pylist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.spark.sinks.driving import (
     TOPIC_ID,
     Driver,
     Stopped,
+    by_run,
     dies_at,
     nowhere,
     offsets,
@@ -100,11 +102,69 @@ class ReplaceRules(OnASite):
     def test_a_topic_made_anew_is_appended(self, site: Site, driver: Driver) -> None:
         """5: under its new id nothing is replaced, and the new id is what stands."""
         driver.load(step(0, 0, 10), run="old")
+        driver.anchor(0, 0, topic_id=REMADE_ID)
         driver.load(step(0, 0, 4, topic_id=REMADE_ID), run="new")
         assert offsets(site.rows()) == sorted([*range(10), *range(4)])
-        assert driver.rows_progress() == Progress(4, 4, REMADE_ID)
+        assert driver.rows_progress() == Progress(4, 4, REMADE_ID, 1)
         driver.load(step(0, 4, 6, topic_id=REMADE_ID))
-        assert driver.rows_progress() == Progress(6, 6, REMADE_ID)
+        assert driver.rows_progress() == Progress(6, 6, REMADE_ID, 1)
+
+    @pytest.fixture
+    def remade(self, rewinding: Driver) -> Driver:
+        """The topic was loaded, deleted and made anew, and loaded again; another one was not."""
+        rewinding.load(step(0, 0, 10, bad={2, 3}), step(0, 0, 10, topic="payments"), run="old")
+        rewinding.anchor(0, 0, topic_id=REMADE_ID)
+        rewinding.load(step(0, 0, 6, bad={3, 4}, topic_id=REMADE_ID), run="new")
+        return rewinding
+
+    def test_a_rewind_leaves_rows_of_an_earlier_topic_alone(self, site: Site, remade: Driver) -> None:
+        """5: they have the same topic, partition and offsets."""
+        remade.sink.compact(1 << 30, nowhere)
+        remade.anchor(0, 0, topic_id=REMADE_ID)
+        remade.load(step(0, 0, 6, bad={3, 5}, topic_id=REMADE_ID), run="again")
+        old = [o for o in range(10) if o not in {2, 3}]
+        assert by_run(site.rows()) == {"old": old, "again": [0, 1, 2, 4]}
+        assert by_run(site.rejected()) == {"old": [2, 3], "again": [3, 5]}
+        assert sum(row["_topic"] == "payments" for row in site.rows()) == 10
+        remade.load(step(0, 2, 8, topic="payments"), run="other")
+        assert by_run(site.rows(), "payments") == {"old": [0, 1, 8, 9], "other": [2, 3, 4, 5, 6, 7]}
+
+    def test_a_topic_is_made_anew_twice(self, site: Site, remade: Driver) -> None:
+        third = "f" * 32
+        remade.anchor(0, 0, topic_id=third)
+        remade.load(step(0, 0, 4, topic_id=third), run="third")
+        assert remade.rows_progress() == Progress(4, 4, third, 2)
+        remade.load(step(0, 1, 3, topic_id=third), run="again")
+        found = by_run(site.rows())
+        assert (found["new"], found["third"], found["again"]) == ([0, 1, 2, 5], [0, 3], [1, 2])
+        assert len(found["old"]) == 8
+
+    def test_a_crash_between_tables_leaves_rows_of_an_earlier_topic_alone(
+        self, site: Site, remade: Driver
+    ) -> None:
+        """What the faster table has is replaced, of this topic only."""
+        cycle = remade.plan(step(0, 6, 9, bad={7}, topic_id=REMADE_ID), run="crashed")
+        with suppress(Stopped):
+            remade.sink.commit(cycle, dies_at("between tables"))
+        again = another(site)
+        start = again.next_offset() or 0
+        again.load(step(0, start, 10, bad={7, 8} - set(range(start)), topic_id=REMADE_ID), run="again")
+        assert by_run(site.rejected())["old"] == [2, 3]
+        assert offsets(site.rejected()) == [2, 3, 3, 4, 7] + ([8] if start == 6 else [])
+
+    def test_repaired_rows_of_a_topic_made_anew(self, site: Site, remade: Driver) -> None:
+        written = remade.write(uuid.uuid4().hex, step(0, 3, 5, topic_id=REMADE_ID), "repaired")
+        for _ in range(2):
+            remade.sink.readmit([Position(TOPIC, 0, 3), Position(TOPIC, 0, 4)], [written], nowhere)
+            old = [o for o in range(10) if o not in {2, 3}]
+            assert by_run(site.rows()) == {"old": old, "new": [0, 1, 2, 5], "repaired": [3, 4]}
+            assert by_run(site.rejected()) == {"old": [2, 3]}
+
+    def test_positions_of_a_topic_made_anew(self, site: Site, remade: Driver) -> None:
+        find = getattr(remade.sink, "range_start", None)
+        if find is None:
+            pytest.skip("this sink does not look for positions")
+        assert find(TOPIC, 0, 9) == 5 and find("payments", 0, 9) == 9
 
     def test_another_partition_commits_during_a_rewind(self, site: Site, rewinding: Driver) -> None:
         rewinding.load(step(0, 0, 20), step(1, 0, 20))

@@ -220,3 +220,16 @@ def runs(rows: Iterable[dict[str, Any]], partition: int = 0) -> dict[int, str]:
         return {}
     names = ("_partition", "_offset", "run") if "_offset" in rows[0] else ("partition", "offset", "reason")
     return {row[names[1]]: row[names[2]] for row in rows if row[names[0]] == partition}
+
+
+def by_run(rows: Iterable[dict[str, Any]], topic: str = TOPIC) -> dict[str, list[int]]:
+    """The offsets that each run has in a table, of partition 0 of a topic."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        shaped = "_offset" in row
+        place = row["_topic" if shaped else "topic"], row["_partition" if shaped else "partition"]
+        if place == (topic, 0):
+            found.setdefault(row["run" if shaped else "reason"], []).append(
+                row["_offset" if shaped else "offset"]
+            )
+    return {run: sorted(offsets) for run, offsets in found.items()}

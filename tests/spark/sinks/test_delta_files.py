@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pickle
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from millstream.spark.sinks import delta_files
-from millstream.spark.sinks.base import SinkError, Tables
+from millstream.model import TopicPartition
+from millstream.spark.sinks import delta_files, delta_reading
+from millstream.spark.sinks.base import Advance, Cycle, SinkError, Tables
 from millstream.spark.sinks.delta import DeltaSink
 from millstream.spark.sinks.delta_files import DataFile, unpack
+from millstream.spark.sinks.delta_table import ActiveFile
 from tests.spark.sinks.driving import (
     NOON,
     RAW_TABLES,
@@ -256,3 +258,45 @@ def test_raw_landing_rejects_nothing(path: Path) -> None:
     output = driver.sink.writer("cycle").open()
     with pytest.raises(SinkError, match="rejects nothing"):
         output.write_rejected(rejected_batch("orders", 0, [1], "r"))
+
+
+def test_many_partitions_hold_no_more_in_memory_than_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of up to 64 open files has a row group of its own under way."""
+    batch = rows_batch("orders", 0, range(500), "run")
+    monkeypatch.setattr(delta_files, "_MOST_BYTES", 3 * batch.nbytes)
+    shape = delta_files.Shape(str(path), ROWS_SCHEMA, ("_partition",))
+    writer = delta_files.TableWriter(shape, "tag")
+    for partition in range(20):
+        writer.write(rows_batch("orders", partition, range(500), "run"))
+        assert sum(file.held_bytes for file in writer._open.values()) <= 3 * batch.nbytes
+    made = writer.finish()
+    assert sum(file.rows for file in made) == 20 * 500 and len(made) == 20
+
+
+def test_the_newest_rejected_rows_are_found_without_reading_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(DeltaSink(path)).prepared()
+    for number in range(4):
+        moment = NOON + timedelta(seconds=number)
+        batch = rejected_batch("orders", 0, [number * 2, number * 2 + 1], "bad")
+        at = pa.array([moment, moment], REJECTED_SCHEMA.field("rejected_at").type)
+        output = driver.sink.writer("cycle").open()
+        output.write_rejected(
+            batch.set_column(batch.schema.get_field_index("rejected_at"), "rejected_at", at)
+        )
+        where = TopicPartition("orders", 0)
+        standing = driver.sink.standing("lake", [where])[where]
+        advance = Advance("orders", 0, "00", number * 2, number * 2 + 2, standing)
+        driver.sink.commit(Cycle("lake", f"c{number}", (advance,), (output.finish(),)), nowhere)
+    opened: list[str] = []
+    original = delta_reading._batches
+
+    def counted(file: ActiveFile, *rest: Any) -> Any:
+        opened.append(file.path)
+        return original(file, *rest)
+
+    monkeypatch.setattr(delta_reading, "_batches", counted)
+    assert driver.sink.read_rejected(3)["offset"].to_pylist() == [5, 6, 7]
+    assert len(opened) == 2
+    assert driver.sink.read_rejected(100)["offset"].to_pylist() == list(range(8))

@@ -21,7 +21,7 @@ from tests.spark.sinks.driving import TABLES, TOPIC_ID, Driver, nowhere, offsets
 from tests.spark.sinks.postgres_relay import AtCommit, Relay
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.site import another
-from tests.system.members import until
+from tests.waiting import until
 
 
 @pytest.fixture

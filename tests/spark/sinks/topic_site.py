@@ -52,14 +52,13 @@ class TopicSite:
     def records(self, topic: str) -> list[dict[str, Any]]:
         """All records, partition by partition, in their order."""
         with TopicLog({"bootstrap.servers": self.servers}) as log:
-            if topic not in log.list_topics():
+            if topic not in log.admin.list_topics():
                 return []
-            partitions = log.describe_topics(topic)[topic].partitions
             columns = ("partition", "offset", "timestamp", "key", "value", "headers")
             return [
                 record
-                for each in partitions
-                for record in log.read(each.topic_partition, 0, columns)
+                for each in log.partitions(topic)
+                for record in log.read(each, 0, columns)
                 if record["value"] is not None
             ]
 

@@ -13,7 +13,7 @@ import pytest
 from millstream.broker.flusher import Flusher, SyncableLog
 from millstream.broker.metrics import BrokerMetrics
 
-DEADLINE_SECONDS = 10
+DEADLINE_SECONDS = 60
 
 
 class ScriptedLog:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from millstream.cli import main
-from millstream.cli.app import app
+from tests.help_examples import examples, leaves
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {
@@ -27,28 +25,15 @@ HEAVY = {
 }
 
 
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands that can be run, with the words that lead to them."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        yield path, command
-        return
-    for name, each in inner.items():
-        yield from leaves(each, (*path, name))
-
-
-LEAVES = dict(leaves(get_command(app)))
+LEAVES = leaves()
 PATHS = sorted(LEAVES)
-
-
-def examples(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.startswith("  ")]
 
 
 def test_the_commands_are_those_of_the_public_face() -> None:
     paths = list(PATHS)
     assert paths == [
         ("broker",),
+        ("console",),
         ("consume",),
         ("demo",),
         *(("group", each) for each in ("delete", "describe", "list", "reset")),
@@ -80,6 +65,13 @@ def test_every_example_can_be_typed(path: tuple[str, ...]) -> None:
             command.make_context("millstream", rest).close()
             own += words[1 : len(path) + 1] == list(path)
     assert own >= 2, "an example is worth a paragraph, and two are worth more"
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_examples_can_be_pasted_from_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    """A line that the terminal breaks is two lines when it is pasted."""
+    for line in LEAVES[path].help.splitlines():
+        assert not line.startswith("  ") or len(line) <= 76, line
 
 
 def pipeline(example: str) -> list[list[str]]:

@@ -9,7 +9,7 @@ import pytest
 from millstream.client.compiling import BackgroundLoad
 from millstream.wire.jit import Loops
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def test_they_are_loaded_when_there_is_volume() -> None:

@@ -7,7 +7,6 @@ import random
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,7 @@ from millstream.net.connect import PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor
 from millstream.wire.slices import FileSlice
-
-DEADLINE_SECONDS = 10.0
+from tests.waiting import SECONDS, until
 
 
 class Recorder:
@@ -50,7 +48,7 @@ class Pair:
     def __init__(self, max_frame_bytes: int = 1 << 24, eager_bytes: int = 1 << 20) -> None:
         self.reactor = Reactor()
         ours, self.peer = socket.socketpair()
-        self.peer.settimeout(DEADLINE_SECONDS)
+        self.peer.settimeout(SECONDS)
         ours.setblocking(False)
         self.handler = Recorder()
         self.connection = FrameConnection(
@@ -60,10 +58,7 @@ class Pair:
         self.thread.start()
 
     def wait(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain: {len(self.handler.frames)} frames"
-            time.sleep(0.001)
+        until(condition, lambda: f"the condition, after {len(self.handler.frames)} frames")
 
     def call(self, callback: Callable[[], None]) -> None:
         self.reactor.call_threadsafe(callback)
@@ -187,7 +182,7 @@ def test_paused_reading_resumes_where_it_stopped(pair: Pair) -> None:
     paused = threading.Event()
     pair.call(pair.connection.pause_reading)
     pair.call(paused.set)
-    assert paused.wait(DEADLINE_SECONDS)
+    assert paused.wait(SECONDS)
     pair.peer.sendall(framed(b"later"))
     pair.call(lambda: pair.handler.frames.append(b"marker"))
     pair.wait(lambda: pair.handler.frames == [b"marker"])
@@ -202,9 +197,7 @@ def test_connecting_to_a_closed_port_reports_the_address() -> None:
     PendingConnection(reactor, "127.0.0.1", port, handler, timeout_ms=5000)
     thread = threading.Thread(target=reactor.run)
     thread.start()
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not handler.errors and time.monotonic() < deadline:
-        time.sleep(0.001)
+    until(lambda: handler.errors, "the error is told")
     reactor.stop()
     thread.join()
     reactor.close()

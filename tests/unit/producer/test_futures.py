@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
 from collections.abc import Iterator
 from sys import getrefcount
 from typing import Any
@@ -30,6 +29,7 @@ from millstream.producer.futures import (
     run_callback,
 )
 from millstream.producer.times import Times
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -172,12 +172,9 @@ def test_split_batches_divide_their_records(delivery: Delivery) -> None:
     seen: list[int] = []
     for index, future in enumerate(futures):
         future.add_done_callback(lambda _, index=index: seen.append(index))  # type: ignore[misc]
-    waiter = threading.Thread(target=concurrent.futures.wait, args=(futures, 10))
+    waiter = threading.Thread(target=concurrent.futures.wait, args=(futures, SECONDS))
     waiter.start()
-    deadline = time.monotonic() + 10
-    while not delivery.watched:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: delivery.watched, "somebody waits")
     with delivery.board.lock:
         first, second = delivery.split(2)
         second_a, second_b = second.split(1)
@@ -188,7 +185,7 @@ def test_split_batches_divide_their_records(delivery: Delivery) -> None:
     assert not delivery.is_settled
     finish(second_a, error=NetworkError("gone"))
     assert delivery.is_settled
-    waiter.join(10)
+    waiter.join(SECONDS)
     assert not waiter.is_alive()
     assert [futures[index].result(0).offset for index in (0, 1, 3)] == [10, 11, 50]
     assert [futures[index].result(0).timestamp for index in (0, 1, 3)] == [100, 200, 400]

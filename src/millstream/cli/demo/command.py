@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from millstream.cli.options import AsJson, Debug
+from millstream.cli.outcome import UsageError
 
 
 def demo(
@@ -28,6 +29,8 @@ def demo(
       millstream demo
       millstream demo --json
     """
+    if picture is not None and (picture.is_dir() or not picture.absolute().parent.is_dir()):
+        raise UsageError(f"--picture {str(picture)!r} cannot be written: name a file in a directory there is")
     from millstream.cli.demo.show import show
 
     return show(as_json=as_json, picture=picture)

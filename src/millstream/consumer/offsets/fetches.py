@@ -10,7 +10,7 @@ from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.offsets.requests import offset_fetch, read_fetched
 from millstream.consumer.offsets.values import CommittedFetched, Event, Group
 from millstream.consumer.sends import Coordinator, Send
-from millstream.error_codes import Action
+from millstream.error_codes import Action, ErrorCode
 from millstream.errors import BrokerError, MillstreamError, MillstreamTimeoutError, for_code
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
@@ -103,7 +103,7 @@ class CommittedFetches:
         fetch.token = None
         answer = read_fetched(response)
         if answer.error_code:
-            self._refused(fetch, answer.error_code, "", now_ms)
+            self._refused(fetch, answer.error_code, now_ms)
             return True
         fetch.found.update(answer.offsets)
         fetch.left.difference_update(answer.offsets)
@@ -111,22 +111,22 @@ class CommittedFetches:
             self._end(fetch)
             return True
         refused = answer.errors.items()
-        final = [(p, code) for p, code in sorted(refused) if not for_code(code).action.retriable]
+        final = [(p, code) for p, code in sorted(refused) if _is_final(code)]
         if final:
             partition, code = final[0]
-            self._refused(fetch, code, str(partition), now_ms)
+            self._end(fetch, for_code(code)(str(partition)))
         else:
             self._try_again(fetch, now_ms)
         return True
 
-    def _refused(self, fetch: Fetch, code: int, about: str, now_ms: int) -> None:
+    def _refused(self, fetch: Fetch, code: int, now_ms: int) -> None:
         error_type: type[BrokerError] = for_code(code)
         if error_type.action is Action.FIND_COORDINATOR:
             self._group.coordinator_lost(error_type.meaning, now_ms)
         if error_type.action.retriable:
             self._try_again(fetch, now_ms)
         else:
-            self._end(fetch, error_type(about or f"group {self._group_id!r}"))
+            self._end(fetch, error_type(f"group {self._group_id!r}"))
 
     def failed(self, token: int, error: Exception, now_ms: int) -> bool:
         """A question got no answer. False when the token is not one of a fetch."""
@@ -148,3 +148,8 @@ class CommittedFetches:
         del self._under_way[fetch.fetch_id]
         found = dict(fetch.found) if error is None else {}
         self._events.append(CommittedFetched(fetch.fetch_id, found, error))
+
+
+def _is_final(code: int) -> bool:
+    """Whether asking again for a partition is in vain: what one without a topic had is not coming back."""
+    return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not for_code(code).action.retriable

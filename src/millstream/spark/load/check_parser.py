@@ -89,6 +89,8 @@ _TURNED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<
 _KEYWORDS: Final = {
     "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE", "CASE", "EXISTS", "INTERVAL",
 }  # fmt: skip
+_NOT_A_NAME: Final = re.compile(r"current_\w+|user|session_user|localtime(stamp)?", re.IGNORECASE)
+"""Functions that Spark knows without parentheses."""
 _MOST_DIGITS: Final = 15
 """Numbers of so few digits are exact in every type that they are compared in."""
 _DEEPEST: Final = 50
@@ -97,6 +99,30 @@ _DEEPEST: Final = 50
 def parse(text: str, columns: Mapping[str, Any]) -> Condition:
     """The condition, if it is simple; raises NotSimpleError."""
     return _Parser(text, columns).condition()
+
+
+def names_in(text: str) -> list[str]:
+    """The columns that a check names, whether they are there or not; none of a check that is not simple.
+
+    Words that Spark takes for something else without any column of that name are left out.
+    """
+    names = _AnyName()
+    try:
+        parse(text, names)
+    except NotSimpleError:
+        return []
+    return [name for name in names.asked if not _NOT_A_NAME.fullmatch(name)]
+
+
+class _AnyName(dict[str, Any]):
+    """Columns of whatever name."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.append(str(name))
+        return True
 
 
 class _Parser:

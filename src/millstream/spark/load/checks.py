@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.errors import ConfigError
 from millstream.spark.load import check_parser as syntax
 from millstream.spark.load.check_parser import NotSimpleError
 
@@ -35,11 +36,27 @@ class Check:
 
 
 def compile_checks(checks: Sequence[str], schema: pa.Schema) -> tuple[Check, ...] | None:
-    """All checks, ready to run over rows of this schema; None when one of them needs Spark."""
+    """All checks, ready to run over rows of this schema; None when one of them needs Spark.
+
+    Raises ConfigError for one that is simple, and names a column that is not there.
+    """
     try:
         return tuple(Check(text, compile_check(text, schema)) for text in checks)
     except NotSimpleError:
+        for text in checks:
+            _check_names(text, schema)
         return None
+
+
+def _check_names(text: str, schema: pa.Schema) -> None:
+    known = {name.lower() for name in schema.names}
+    for name in syntax.names_in(text):
+        if name.lower() not in known:
+            raw = "value" in schema.names and "offset" in schema.names
+            hint = "; what values hold is known with a schema only" if raw else ""
+            raise ConfigError(
+                f"check {text!r}: there is no column {name!r}. There are {', '.join(schema.names)}{hint}"
+            )
 
 
 def compile_check(text: str, schema: pa.Schema) -> Evaluate:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Final
 
 from millstream.model import TopicPartition
@@ -11,6 +12,8 @@ from millstream.spark.ranges import OffsetRange
 
 _PER_CORE: Final = 5_000_000
 """Offsets in a cycle for each core, unless the user says otherwise: enough to make its fixed costs small."""
+_BYTES_PER_CORE: Final = 1 << 30
+"""The same for records that are large: a cycle that takes hours has nothing to show for it when it fails."""
 _LEAST_PIECE: Final = 50_000
 """Below that a task costs more than its work."""
 _MOST_PIECE: Final = 2_000_000
@@ -28,6 +31,12 @@ class Bounds:
     max_records: int | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
+
+    def or_else(self, records: int | None, size: int | None) -> Bounds:
+        """With these bounds where the user has said nothing of how large a cycle is."""
+        if self.max_records is not None or self.max_bytes is not None:
+            return self
+        return replace(self, max_records=records, max_bytes=size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +70,8 @@ class Backlog:
 
 
 def budget(bounds: Bounds, pace: Pace, cores: int) -> int:
-    """How many offsets a cycle may cover."""
+    """How many offsets a cycle may cover, whatever their size."""
     limits = [_PER_CORE * cores if bounds.max_records is None else bounds.max_records]
-    if bounds.max_bytes is not None:
-        limits.append(int(bounds.max_bytes / (pace.bytes_per_record or _UNKNOWN_BYTES)))
     if bounds.max_seconds is not None:
         speed = pace.records_per_second
         limits.append(_UNKNOWN_PER_CORE * cores if speed is None else int(speed * bounds.max_seconds))
@@ -88,16 +95,58 @@ def ranges_of(backlogs: Iterable[Backlog], most: int) -> list[OffsetRange]:
     return sorted(chosen)
 
 
+def within_bytes(
+    ranges: Sequence[OffsetRange],
+    bounds: Bounds,
+    pace: Pace,
+    cores: int,
+    sizes: Mapping[TopicPartition, float],
+) -> list[OffsetRange]:
+    """The ranges, cut short where they have more bytes than a cycle may: all by the same part, and none to
+    nothing. ``sizes`` are the bytes of an offset, on average, of the partitions whose brokers tell.
+
+    Without them a bound that the user has set goes by what earlier cycles have written.
+    """
+    most, otherwise = bounds.max_bytes, pace.bytes_per_record or _UNKNOWN_BYTES
+    if most is None:
+        if bounds.max_records is not None:
+            return list(ranges)
+        most, otherwise = _BYTES_PER_CORE * cores, 0.0
+    total = sum(one.offsets * sizes.get(one.topic_partition, otherwise) for one in ranges)
+    if total <= most:
+        return list(ranges)
+    part = most / total
+    return [replace(one, end=one.start + max(1, int(one.offsets * part))) for one in ranges]
+
+
 def pieces_of(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
     """The ranges, cut so that all cores are busy to the end however unlike the partitions are.
 
     In the order in which tasks should start: the largest first.
     """
     total = sum(one.offsets for one in ranges)
-    waves = -(-total // (_MOST_PIECE * cores))
-    most = max(_LEAST_PIECE, -(-total // (cores * max(1, waves))))
+    most = max(_LEAST_PIECE, -(-total // (cores * _waves(total, cores))))
     pieces = [piece for one in ranges for piece in one.split(most)]
     return sorted(pieces, key=lambda piece: (-piece.offsets, piece))
+
+
+def shares_of(pieces: Sequence[OffsetRange], cores: int) -> list[list[int]]:
+    """Which pieces (their places in the list) go into one task together: no more tasks than keep all cores
+    busy, about equally large. Partitions that are many and small then cost neither a task nor a file each.
+    """
+    tasks = min(len(pieces), cores * _waves(sum(one.offsets for one in pieces), cores))
+    shares: list[list[int]] = [[] for _ in range(tasks)]
+    lightest = [(0, share) for share in range(tasks)]
+    for place in sorted(range(len(pieces)), key=lambda place: -pieces[place].offsets):
+        offsets, share = heappop(lightest)
+        shares[share].append(place)
+        heappush(lightest, (offsets + pieces[place].offsets, share))
+    return [sorted(share, key=lambda place: pieces[place]) for share in shares]
+
+
+def _waves(offsets: int, cores: int) -> int:
+    """How many tasks each core has to do, one after the other."""
+    return max(1, -(-offsets // (_MOST_PIECE * cores)))
 
 
 def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:

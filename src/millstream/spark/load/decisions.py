@@ -62,6 +62,8 @@ class Situation:
     log_end: int
     came_later: bool = False
     """The sink knows other partitions of this topic already."""
+    stable_end: int | None = None
+    """How far the log can be read now, where an open transaction keeps the rest back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Refusal:
 
 def decide(situation: Situation, rules: Rules) -> Start | Refusal:
     """Where the partition starts: see the tables above."""
-    if _is_recreated(situation):
+    if is_recreated(situation):
         return _recreated(situation, rules)
     found = _start(situation, rules)
     return found if isinstance(found, Refusal) else _within_log(situation, rules, found)
@@ -174,7 +176,8 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
     earliest = Start(situation.log_start, anchors=True, repairs_group=True)
     chosen = earliest
     if rules.starting == "latest" and not situation.came_later:
-        chosen = replace(earliest, offset=situation.log_end)
+        stable = situation.stable_end
+        chosen = replace(earliest, offset=situation.log_end if stable is None else stable)
     if committed is None:
         return chosen
     match author:
@@ -254,8 +257,10 @@ def _behind_log(situation: Situation, rules: Rules, found: Start) -> Start | Ref
 # ---- another topic under the same name
 
 
-def _is_recreated(situation: Situation) -> bool:
-    """A broker too old for topic ids tells none, and proves nothing."""
+def is_recreated(situation: Situation) -> bool:
+    """Whether the topic is another than the one that was loaded, under the same name. A broker too old for
+    topic ids tells none, and proves nothing.
+    """
     stored = {
         one.topic_id for one in (situation.standing.rows, situation.standing.rejected) if one is not None
     }

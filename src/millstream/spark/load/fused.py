@@ -1,7 +1,7 @@
 """The fused route: one task fetches, shapes and writes, and only says what it wrote.
 
-No row passes through the JVM. A task is a pure function of its piece: run twice, it writes the same rows into
-files (or whatever the sink has) that nobody sees until the driver commits one of them.
+No row passes through the JVM. A task is a pure function of its pieces: run twice, it writes the same rows
+into files (or whatever the sink has) that nobody sees until the driver commits one of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.load.jobs import TaskFailedError
+from millstream.spark.load.cycles import shares_of
+from millstream.spark.load.jobs import TaskFailedError, cores_of
 from millstream.spark.load.shaping import Shaping
 from millstream.spark.load.work import Shaper, accepted, rejected_rows, table_partitioning
 from millstream.spark.ranges import OffsetRange
@@ -26,17 +27,17 @@ RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one task loads."""
+    """What a task loads, alone or with others."""
 
     range: OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """What became of one piece."""
+    """What became of one piece, or of several."""
 
     piece: int | None
-    """Its place in the list that was given; None for rows that a query made of several pieces."""
+    """Its place in the list that was given; None where several pieces were written together."""
     written: Written
     records: int
     """How many were read."""
@@ -51,23 +52,27 @@ class FusedTask:
     writer: TaskWriter
     shaping: Shaping
 
-    def run(self, index: int) -> PieceResult:
-        """Load one piece. Raises TaskFailedError with its range, after it has cleaned up."""
-        piece = self.pieces[index]
+    def run(self, share: Sequence[int]) -> PieceResult:
+        """Load these pieces, of which there must be some, one after the other into one output.
+
+        Raises TaskFailedError with the range of the one at fault, after it has cleaned up.
+        """
         output: TaskOutput | None = None
+        records, index = 0, share[0]
         try:
             output = self.writer.open()
-            records = self._copy(piece, output)
-            return PieceResult(index, output.finish(), records)
+            shaper = Shaper(self.shaping)
+            for index in share:
+                records += self._copy(self.pieces[index], shaper, output)
+            return PieceResult(index if len(share) == 1 else None, output.finish(), records)
         except BaseException as error:
             if output is not None:
                 output.abort()
             if isinstance(error, Exception):
-                raise TaskFailedError.of(piece.range, error) from error
+                raise TaskFailedError.of(self.pieces[index].range, error) from error
             raise
 
-    def _copy(self, piece: Piece, output: TaskOutput) -> int:
-        shaper = Shaper(self.shaping)
+    def _copy(self, piece: Piece, shaper: Shaper, output: TaskOutput) -> int:
         partitioning = table_partitioning(self.shaping, shaper.schema)
         records = 0
         for batch in read_range(
@@ -86,13 +91,13 @@ class FusedTask:
 
 
 def run(spark: Any, task: FusedTask) -> list[PieceResult]:
-    """Run a task for each piece, and wait for all of them."""
-    count = len(task.pieces)
-    if not count:
+    """Share out the pieces among tasks, and wait for all of them."""
+    shares = shares_of([piece.range for piece in task.pieces], cores_of(spark))
+    if not shares:
         return []
     # As many partitions as numbers: each task gets exactly one.
-    numbers = spark.range(0, count, 1, count)
-    return results(numbers.mapInArrow(_function(task), RESULT_DDL).collect())
+    numbers = spark.range(0, len(shares), 1, len(shares))
+    return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
 
 
 def results(found: Sequence[Any]) -> list[PieceResult]:
@@ -117,10 +122,12 @@ def answer(result: PieceResult) -> pa.RecordBatch:
     )
 
 
-def _function(task: FusedTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _function(
+    task: FusedTask, shares: Sequence[Sequence[int]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def function(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            for index in batch.column(0).to_pylist():
-                yield answer(task.run(index))
+            for number in batch.column(0).to_pylist():
+                yield answer(task.run(shares[number]))
 
     return function

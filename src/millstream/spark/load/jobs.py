@@ -36,7 +36,21 @@ _FAILED: Final = re.compile(
     r"(?=\n\s*\n|\n\s*at |\nDriver stack|\Z)",  # where Spark's own words go on
     re.DOTALL,
 )
+_LOST: Final = re.compile(
+    r"ExecutorLostFailure[^\n]*|Python worker exited unexpectedly[^\n]*|FetchFailed[^\n]*"
+    r"|Spark cannot rollback the ResultStage[^\n]*"
+)
+"""How Spark tells that processes of its own died, once too often for it to run their tasks again."""
 _INTERRUPTED: Final = re.compile(r"cancelled job tags?|OPERATION_CANCELED|cancelled part of", re.IGNORECASE)
+
+
+_CONNECT_CORES: Final = 8
+"""How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
+
+
+def cores_of(spark: Any) -> int:
+    """How many tasks run at a time."""
+    return _CONNECT_CORES if is_connect(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 def is_connect(spark: Any) -> bool:
@@ -83,6 +97,7 @@ def _translated(error: Exception) -> Exception:
         return JobInterruptedError()
     found = _FAILED.search(text)
     if found is None:
-        return error
+        lost = _LOST.search(text)
+        return error if lost is None else TaskFailedError(f"Spark's workers died: {lost[0].strip()}")
     part = OffsetRange(found[2], int(found[3]), int(found[4]), int(found[5]))
     return TaskFailedError(found[1].strip(), part, found[6])

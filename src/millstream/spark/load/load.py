@@ -13,6 +13,7 @@ from millstream.model import TopicPartition
 from millstream.spark.load.clients import Clients
 from millstream.spark.load.cycles import Bounds
 from millstream.spark.load.decisions import OnRecreated, Rules, Starting
+from millstream.spark.load.fitting import Wishes, bounds_for, check_fit, check_query, check_tables
 from millstream.spark.load.members import Member
 from millstream.spark.load.pipeline import Pipeline, Shaping
 from millstream.spark.load.planning import Aligned, Planner
@@ -89,6 +90,7 @@ class Load:
         observer: Observer | None = None,
     ) -> None:
         self._topics = _names(topics)
+        _check_named(group_id=group_id, instance_id=instance_id)
         self._group_id = group_id
         self._sink = sink
         _check_choice("starting", starting, ("earliest", "latest"))
@@ -120,7 +122,8 @@ class Load:
                 topics=self._topics,
             )
         )
-        self._bounds = bounds
+        check_fit(sink, self._pipeline, Wishes(self._topics, servers, compact))
+        self._bounds = bounds_for(sink, bounds)
         self._target_file_size = target_file_size
         self._compact = compact
         self._observer = observer or nobody
@@ -193,7 +196,7 @@ class Load:
         session = Later(self._session, "spark")
         prepared = Later(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
-        topics = Topics(admin, self._topics)
+        topics = Topics(admin, self._topics, read_committed=self._clients.read_committed)
         topics.look()  # a topic that is not there is said before anybody joins
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.break_off)
@@ -224,11 +227,8 @@ class Load:
     def _prepare(self, session: Later[Any]) -> None:
         spark = session.get() if self._pipeline.needs_spark_for_tables else None
         tables = self._pipeline.tables(spark)
-        if self._pipeline.aggregates and not getattr(self._sink, "replaces", True):
-            raise ConfigError(
-                f"a query that aggregates cannot be loaded into {self._sink.name}, which cannot replace rows "
-                "that were written before a crash: load into a table instead"
-            )
+        check_query(self._sink, self._pipeline)
+        check_tables(self._sink, tables)
         self._sink.prepare(self._group_id, tables)
 
     def _aligned(self) -> Aligned | None:
@@ -260,6 +260,12 @@ def _names(topics: Iterable[str]) -> list[str]:
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ConfigError(f"{name} is {value!r}: it is one of {', '.join(choices)}")
+
+
+def _check_named(**values: str | None) -> None:
+    for name, value in values.items():
+        if value is not None and not value:
+            raise ConfigError(f"{name} is empty: give it a name")
 
 
 def _check_positive(**values: float | None) -> None:

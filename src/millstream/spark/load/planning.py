@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import TopicPartition
 from millstream.spark.load.cycles import Backlog
-from millstream.spark.load.decisions import Refusal, Rules, Situation, Start, decide, progress_of
+from millstream.spark.load.decisions import (
+    Refusal,
+    Rules,
+    Situation,
+    Start,
+    decide,
+    is_recreated,
+    progress_of,
+)
 from millstream.spark.load.topics import Seen, Topics
-from millstream.spark.sinks.base import Advance, Sink, Standing
+from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
 
 
 class Aligned(Protocol):
@@ -53,7 +62,7 @@ class Plan:
         """What is to be loaded, up to ``ends``; partitions without one are left alone."""
         found = []
         for one, start in self.starts.items():
-            end = min(ends.get(one, 0), self.seen[one].log_end)
+            end = min(ends.get(one, 0), self.seen[one].readable_end)
             found.append(Backlog(one, start.offset, max(end, start.offset)))
         return found
 
@@ -65,16 +74,38 @@ class Plan:
             return None
         return progress.next_offset
 
+    def reached(self, targets: Mapping[TopicPartition, int]) -> bool:
+        """Whether the sink has all partitions up to their targets, or to the end of a log that was cut."""
+        for one, target in targets.items():
+            if one not in self.seen:
+                continue
+            position = self.position(one)
+            if position is None or position < min(target, self.seen[one].log_end):
+                return False
+        return True
+
+    def lost(self, now: datetime) -> tuple[LostRange, ...]:
+        """What will never be loaded if the anchors are set."""
+        return tuple(
+            LostRange(*one, lost.start, lost.end, lost.reason, now)
+            for one in self.anchors
+            for lost in self.starts[one].lost
+        )
+
     @property
     def lag(self) -> int:
-        """How many offsets lie between our starts and the ends of the logs."""
-        return sum(max(0, self.seen[one].log_end - start.offset) for one, start in self.starts.items())
+        """How many offsets lie between our starts and what can be loaded."""
+        return sum(max(0, self.seen[one].readable_end - start.offset) for one, start in self.starts.items())
 
     def raise_refusals(self, sink: str, committed: int) -> None:
         """Raise what keeps partitions from being loaded, all in one."""
         if not self.refusals:
             return
-        reasons = "; ".join(refusal.reason for refusal in self.refusals)
+        reasons = "; ".join(refusal.reason for refusal in self.refusals).rstrip(". ")
+        reasons += (
+            f". This run had committed {committed:,} rows to {sink} before: running it again is safe and "
+            "continues there"
+        )
         lost = [(*one.partition, gone.start, gone.end) for one in self.refusals for gone in one.lost]
         if all(refusal.lost for refusal in self.refusals):
             raise DataLostError(reasons, lost)
@@ -110,6 +141,7 @@ class Planner:
                     log_start=there.log_start,
                     log_end=there.log_end,
                     came_later=one.topic in known,
+                    stable_end=there.stable_end,
                 )
             )
             if isinstance(found, Refusal):
@@ -118,6 +150,10 @@ class Planner:
                 starts[one] = found
         notes = tuple(start.note for start in starts.values() if start.note)
         return Plan(seen, standing, starts, tuple(refusals), notes)
+
+    def sizes(self, plan: Plan) -> Mapping[TopicPartition, float]:
+        """About how many bytes an offset of each partition has, where that is known."""
+        return self._topics.sizes(plan.seen)
 
     def still_holds(self, plan: Plan, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the topics of these partitions are the ones that were planned for."""
@@ -140,12 +176,27 @@ class Planner:
         if self._aligned is None or isinstance(found, Refusal) or not found.anchors:
             return found
         progress = progress_of(situation.standing)
-        if progress is None or found.offset >= progress.high_offset:
+        if progress is None or is_recreated(situation):
+            return found
+        if progress.next_offset < min(progress.high_offset, found.offset):
+            return self._half_made(situation, found.offset, progress)
+        if found.offset >= progress.high_offset:
             return found
         moved = self._aligned(situation.partition, found.offset)
         if moved < situation.log_start:
             return self._cut_row(situation, found.offset, moved, progress.high_offset)
         return replace(found, offset=moved)
+
+    def _half_made(self, situation: Situation, wanted: int, progress: Progress) -> Refusal:
+        """A rewind is under way, and may have taken out a row whose last records it has not come to yet."""
+        where, here, group = situation.partition, progress.next_offset, self._rules.group_id
+        return Refusal(
+            where,
+            f"{where} cannot go on at {wanted}: it was rewound and has come to {here} of "
+            f"{progress.high_offset}, and the rows of this load stand for many records each, so that one may "
+            f"be half made anew. Move the group back with 'millstream group reset {group}' to {here} or "
+            "before, and let it finish",
+        )
 
     def _cut_row(self, situation: Situation, wanted: int, stamped: int, high: int) -> Refusal:
         """Made anew the row would lack records; left as it is they would count twice."""

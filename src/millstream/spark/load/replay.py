@@ -5,7 +5,7 @@ its record. No progress moves, and nothing is in the way of a load that runs mea
 or a second replay, changes nothing more: a row enters in place of any row from the same position.
 
 Rejected rows of a commit that stopped between the two tables are left alone: the load has still to pass their
-offsets, and would write the records again.
+offsets, and would write the records again. So are those of an earlier topic of the same name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
@@ -22,7 +23,7 @@ from millstream.spark.load import columns
 from millstream.spark.load.pipeline import Pipeline, Tried
 from millstream.spark.load.spark_schema import conformed
 from millstream.spark.load.work import refusals
-from millstream.spark.sinks.base import Position, Sink, TaskWriter
+from millstream.spark.sinks.base import Position, Sink, TaskWriter, label_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 _AT_A_TIME: Final = 100_000
 """So many rows are one step: what is held in memory, and one transaction of the sink."""
 NOT_LOADED: Final = "not loaded yet: run the load first"
-"""In place of a reason."""
+EARLIER_TOPIC: Final = "of an earlier topic of this name: produce it again"
+"""In place of reasons."""
+_LABEL: Final = label_column(("topic", "partition", "offset"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,8 @@ def replay(
     examined = readmitted = 0
     reasons: Counter[str] = Counter()
     for found in _records(sink.read_rejected(limit)):
-        batch = _loaded(sink, group_id, found)
         examined += found.num_rows
-        if late := found.num_rows - batch.num_rows:
-            reasons[NOT_LOADED] += late
+        batch = _of_these_topics_and_loaded(sink, group_id, found, reasons)
         if not batch.num_rows:
             continue
         writer = sink.writer(f"replay-{uuid.uuid4().hex}")
@@ -98,27 +99,42 @@ def replay(
 
 
 def _records(rejected: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The records of rejected rows, some at a time."""
+    """The records of rejected rows, some at a time, and their labels where there are any."""
     import pyarrow as pa
 
     if not rejected.num_rows:
         return
     wanted = columns.raw_schema(headers=True)
+    if _LABEL in rejected.schema.names:
+        wanted = wanted.append(pa.field(_LABEL, pa.string()))
     for batch in rejected.select(wanted.names).combine_chunks().to_batches(_AT_A_TIME):
         yield conformed(pa.RecordBatch.from_arrays(batch.columns, batch.schema.names), wanted)
 
 
-def _loaded(sink: Sink, group_id: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records whose offsets the rows have passed."""
+def _of_these_topics_and_loaded(
+    sink: Sink, group_id: str, batch: pa.RecordBatch, reasons: Counter[str]
+) -> pa.RecordBatch:
+    """The records of the topics as they are now, whose offsets the rows have passed. The position of another
+    is that of another record, too: to take it in would be to take that one out.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     topics, partitions = (batch.column(name).to_pylist() for name in ("topic", "partition"))
     places = [TopicPartition(*place) for place in zip(topics, partitions, strict=True)]
     standing = sink.standing(group_id, set(places))
+    kept = batch.select(columns.raw_schema(headers=True).names)
+    if _LABEL in batch.schema.names:
+        now = {one: None if it.rejected is None else it.rejected.label for one, it in standing.items()}
+        labels = batch.column(_LABEL).to_pylist()
+        current = [label == now[place] for label, place in zip(labels, places, strict=True)]
+        reasons.update([EARLIER_TOPIC] * current.count(False))
+        kept, places = kept.filter(pa.array(current)), list(compress(places, current))
     highs = {one: 0 if it.rows is None else it.rows.high_offset for one, it in standing.items()}
     high = pa.array([highs[place] for place in places], pa.int64())
-    return batch.filter(pc.less(batch.column("offset"), high))
+    loaded = kept.filter(pc.less(kept.column("offset"), high))
+    reasons.update([NOT_LOADED] * (kept.num_rows - loaded.num_rows))
+    return loaded
 
 
 def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:

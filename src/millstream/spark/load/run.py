@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from millstream.errors import CommitFailedError, RebalanceInProgressError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.cycles import Bounds, Pace, budget, pieces_of, ranges_of
-from millstream.spark.load.decisions import Start
+from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, pieces_of, ranges_of, within_bytes
 from millstream.spark.load.failing import TRIES_CONTINUOUS, Patience
-from millstream.spark.load.jobs import JobInterruptedError, is_connect
+from millstream.spark.load.jobs import JobInterruptedError, cores_of
 from millstream.spark.load.marks import STARTING, Mark
 from millstream.spark.load.members import Member
 from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline
@@ -29,13 +28,7 @@ from millstream.spark.load.report import CycleReport, LoadReport, Tally
 from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.load.watching import Clock, Snapshot, TaskWatch
 from millstream.spark.ranges import OffsetRange
-from millstream.spark.sinks.base import (
-    Cycle,
-    LostRange,
-    ProgressConflictError,
-    Sink,
-    Written,
-)
+from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
 
 log = logging.getLogger("millstream.spark.load")
 
@@ -43,10 +36,10 @@ _IDLE_SECONDS: Final = 0.1
 _OTHERS_SECONDS: Final = 0.5
 _PASSING_SECONDS: Final = 5.0
 _LONG_JOIN_SECONDS: Final = 5.0
+_FEW_OFFSETS: Final = 1_000
+"""So few make no large cycle, however large each record is."""
 _COMPACT_CYCLES: Final = 16
 """How many cycles a load that runs on lets pass before it joins their files."""
-_CONNECT_CORES: Final = 8
-"""How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +102,10 @@ class Run:
             if plan is None:
                 continue
             if targets is None:
-                targets = {one: seen.log_end for one, seen in plan.seen.items()}
+                targets = {one: seen.readable_end for one, seen in plan.seen.items()}
             if self._advance(plan, targets):
                 continue
-            if _reached(plan, targets):
+            if plan.reached(targets):
                 break
             self._state = "waiting for the group"
             self._member.wait_change(_OTHERS_SECONDS if self._member.owned() else _IDLE_SECONDS)
@@ -154,7 +147,7 @@ class Run:
             if plan is None:
                 continue
             if ends is None or not set(plan.starts) <= set(ends):
-                ends = {one: seen.log_end for one, seen in plan.seen.items()}
+                ends = {one: seen.readable_end for one, seen in plan.seen.items()}
             if not self._advance(plan, ends):
                 break
 
@@ -171,15 +164,23 @@ class Run:
             self._patience.renew()
             return False
         self._need_spark()
-        ranges = ranges_of(backlogs, budget(self._job.bounds, self._pace, self._cores))
+        ranges = self._ranges(plan, backlogs)
         self._patience.attempt(partial(self._cycle, plan, ranges), ranges)
         return True
+
+    def _ranges(self, plan: Plan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
+        """What the next cycle loads."""
+        bounds, pace = self._job.bounds, self._pace
+        ranges = ranges_of(backlogs, budget(bounds, pace, self._cores))
+        if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
+            return ranges  # not worth a question
+        return within_bytes(ranges, bounds, pace, self._cores, self._planner.sizes(plan))
 
     def _need_spark(self) -> None:
         if self._spark is None:
             self._state = "starting Spark"
             self._spark = self._session()
-            self._cores = _cores(self._spark)
+            self._cores = cores_of(self._spark)
 
     # ---- planning
 
@@ -207,7 +208,7 @@ class Run:
         first = {one: offsets[one] for one, start in anchored.items() if start.group_first}
         if first and not self._commit_group(first, STARTING):
             return
-        lost = _lost_ranges(anchored, datetime.now(UTC))
+        lost = plan.lost(datetime.now(UTC))
         advances = tuple(plan.advance(one, offset, offset) for one, offset in offsets.items())
         self._job.sink.commit(
             Cycle(self._job.group_id, _new_id(), advances, (), lost), self._between_tables(Detail())
@@ -236,17 +237,23 @@ class Run:
             self._state = "loading"
             self._load(plan, ranges, cycle_id, tag, written)
         except (Broken, JobInterruptedError):
-            self._job.sink.abandon(cycle_id, written)
+            self._abandon(cycle_id, written)
             log.info("cycle %s was broken off", cycle_id)
         except Exception as error:
             # Where the commit itself failed the sink knows what became of it, and drops only litter.
-            self._job.sink.abandon(cycle_id, written)
+            self._abandon(cycle_id, written)
             if not self._member.is_broken or isinstance(error, ProgressConflictError):
                 raise
             log.info("cycle %s was broken off: %s", cycle_id, error)
         finally:
             self._watch, self._under_way = None, 0
             self._member.release()
+
+    def _abandon(self, cycle_id: str, written: Sequence[Written]) -> None:
+        try:
+            self._job.sink.abandon(cycle_id, written)
+        except Exception as error:  # noqa: BLE001 - it is litter, and something else has failed already
+            log.warning("what cycle %s had written is left behind: %s", cycle_id, error)
 
     def _load(
         self, plan: Plan, ranges: Sequence[OffsetRange], cycle_id: str, tag: str, written: list[Written]
@@ -282,7 +289,7 @@ class Run:
         if not job.watched:
             return job.pipeline.run(*arguments)
         running = partial(job.observer, Point.TASKS_RUNNING, detail)
-        with TaskWatch(self._spark, len(pieces), running) as self._watch:
+        with TaskWatch(self._spark, running) as self._watch:
             self._under_way = sum(one.offsets for one in ranges)
             return job.pipeline.run(*arguments)
 
@@ -355,30 +362,6 @@ class Run:
             cycles=self._tally.cycles,
             seconds=self._clock.seconds,
         )
-
-
-def _cores(spark: Any) -> int:
-    """How many tasks run at a time."""
-    return _CONNECT_CORES if is_connect(spark) else max(1, spark.sparkContext.defaultParallelism)
-
-
-def _reached(plan: Plan, targets: Mapping[TopicPartition, int]) -> bool:
-    """Whether the sink has all partitions up to their targets, or to the end of a log that got shorter."""
-    for one, target in targets.items():
-        if one not in plan.seen:
-            continue
-        position = plan.position(one)
-        if position is None or position < min(target, plan.seen[one].log_end):
-            return False
-    return True
-
-
-def _lost_ranges(anchored: Mapping[TopicPartition, Start], now: datetime) -> tuple[LostRange, ...]:
-    return tuple(
-        LostRange(*one, lost.start, lost.end, lost.reason, now)
-        for one, start in anchored.items()
-        for lost in start.lost
-    )
 
 
 def _new_id() -> str:

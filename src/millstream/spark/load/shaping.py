@@ -78,6 +78,8 @@ class Shaping:
             raise ConfigError("avro_schema and value_format=avro go together: give both, or neither")
         if self.avro_prefix not in AVRO_PREFIXES:
             raise ConfigError(f"avro_prefix is {self.avro_prefix!r}: it is one of {', '.join(AVRO_PREFIXES)}")
+        if self.avro_prefix != "none" and name != "avro":
+            raise ConfigError(f"avro_prefix says nothing of value_format={name}: give an avro_schema as well")
 
     def _check_csv(self) -> None:
         if len(self.csv_delimiter.encode()) != 1 or self.csv_delimiter in "\r\n":
@@ -86,6 +88,11 @@ class Shaping:
             raise ConfigError(f"csv_quote is {self.csv_quote!r}: it must be one character of ASCII, or empty")
         if self.csv_quote == self.csv_delimiter:
             raise ConfigError("csv_quote and csv_delimiter are the same: nobody could tell them apart")
+        if (self.csv_delimiter, self.csv_quote) != (",", '"') and self.format != "csv":
+            raise ConfigError(
+                f"csv_delimiter and csv_quote say nothing of value_format={self.format}: leave them out, or "
+                "set value_format=csv"
+            )
 
     @property
     def format(self) -> str:

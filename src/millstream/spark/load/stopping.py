@@ -37,11 +37,10 @@ class Stop:
         self._break_off = break_off
 
     def request(self) -> None:
-        """End as soon as that can be done cleanly. From any thread or signal handler."""
+        """End as soon as that can be done cleanly. From any thread; not from a signal handler."""
         if self._wanted.is_set():
             return
         self._wanted.set()
-        # Not here: a signal handler runs in the middle of anything, perhaps of a call to Spark.
         threading.Thread(target=self._break_off, name="millstream-load-stop", daemon=True).start()
 
     @contextmanager
@@ -64,4 +63,6 @@ class Stop:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
-        self.request()
+        # Not here: a handler runs in the middle of anything, perhaps of a call to Spark, perhaps of a wait
+        # that holds the very lock which this needs.
+        threading.Thread(target=self.request, name="millstream-load-signal", daemon=True).start()

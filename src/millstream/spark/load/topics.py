@@ -5,17 +5,24 @@ often only how things look for a moment, as after a change of leaders.
 from __future__ import annotations
 
 import base64
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from millstream.admin import Admin, TopicDescription
-from millstream.errors import UnknownTopicOrPartitionError
+from millstream.admin import Admin, LogDirDescription, TopicDescription
+from millstream.errors import MillstreamError, UnknownTopicOrPartitionError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+log = logging.getLogger("millstream.spark.load")
 
 _PATIENCE_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.25
+_MEASURE_SECONDS: Final = 60.0
+"""How long the sizes of logs are good enough: they are averages anyway."""
+_ANSWER_SECONDS: Final = 2.0
+"""A broker that is away must not hold a cycle up for an average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,13 @@ class Seen:
     topic_id: str
     log_start: int
     log_end: int
+    stable_end: int | None = None
+    """Where the first open transaction begins, for a load that reads only what is committed."""
+
+    @property
+    def readable_end(self) -> int:
+        """How far it can be loaded now."""
+        return self.log_end if self.stable_end is None else min(self.stable_end, self.log_end)
 
 
 class Brokers(Protocol):
@@ -33,12 +47,14 @@ class Brokers(Protocol):
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]: ...
 
     def list_offsets(
-        self, partitions: list[TopicPartition], spec: str
+        self, partitions: list[TopicPartition], spec: str, *, isolation_level: str = ...
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
 
     def group_offsets(
         self, group: str, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
+
+    def describe_log_dirs(self, *, timeout: float | None = ...) -> list[LogDirDescription]: ...
 
 
 class Topics:
@@ -49,16 +65,20 @@ class Topics:
         brokers: Admin | Brokers,
         names: Sequence[str],
         *,
+        read_committed: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._brokers = brokers
         self._names = list(dict.fromkeys(names))
+        self._read_committed = read_committed
         self._clock = clock
         self._sleep = sleep
         self._ids: dict[str, str] = {}
         self._partitions: dict[str, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._log_bytes: dict[TopicPartition, int] = {}
+        self._measured_at: float | None = None
 
     def look(self) -> dict[TopicPartition, Seen]:
         """All partitions as they are now. What seems to have shrunk is looked at again before it is believed:
@@ -85,6 +105,30 @@ class Topics:
             return {}
         return _ids(described)
 
+    def sizes(self, seen: Mapping[TopicPartition, Seen]) -> dict[TopicPartition, float]:
+        """How many bytes an offset has, on average over its log as the broker keeps it; nothing of partitions
+        whose brokers do not tell, as who may not describe the cluster is not told.
+        """
+        now = self._clock()
+        if self._measured_at is None or now - self._measured_at >= _MEASURE_SECONDS:
+            self._measured_at = now
+            self._log_bytes = self._measure(seen)
+        offsets = {one: seen[one].log_end - seen[one].log_start for one in self._log_bytes if one in seen}
+        return {one: self._log_bytes[one] / count for one, count in offsets.items() if count > 0}
+
+    def _measure(self, wanted: Container[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            directories = self._brokers.describe_log_dirs(timeout=_ANSWER_SECONDS)
+        except MillstreamError as error:
+            log.info("cycles are bounded without the size of records, as brokers do not tell it: %s", error)
+            return {}
+        found: dict[TopicPartition, int] = {}
+        for each in (replica for directory in directories for replica in directory.replicas):
+            where = TopicPartition(each.topic, each.partition)
+            if where in wanted and not each.is_future:  # replicas that lag behind are smaller
+                found[where] = max(found.get(where, 0), each.size_bytes)
+        return found
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -104,9 +148,17 @@ class Topics:
             return {}
         starts = self._brokers.list_offsets(partitions, "earliest")
         ends = self._brokers.list_offsets(partitions, "latest")
+        stable = self._stable_ends(partitions)
         return {
-            one: Seen(ids[one.topic], _offset(starts, one), _offset(ends, one)) for one in sorted(partitions)
+            one: Seen(ids[one.topic], _offset(starts, one), _offset(ends, one), stable.get(one))
+            for one in sorted(partitions)
         }
+
+    def _stable_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if not self._read_committed:
+            return {}
+        found = self._brokers.list_offsets(partitions, "latest", isolation_level="read_committed")
+        return {one: _offset(found, one) for one in partitions}
 
     def _has_shrunk(self, seen: Mapping[TopicPartition, Seen]) -> bool:
         counts = _counts(seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.spark.load import jobs
+
+log = logging.getLogger("millstream.spark.load")
 
 _LOOK_SECONDS: Final = 0.05
 _LATER_SECONDS: Final = 0.25
@@ -40,11 +43,11 @@ class TaskWatch:
     Spark Connect does not tell; there they are taken to run as soon as they were asked for.
     """
 
-    def __init__(self, spark: Any, tasks: int, running: Callable[[], None]) -> None:
+    def __init__(self, spark: Any, running: Callable[[], None]) -> None:
         self._spark = spark
-        self._tasks = tasks
         self._running = running
         self._over = threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._watch, name="millstream-load-watch", daemon=True)
         self.done = 0.0
         """The part of the tasks that have ended."""
@@ -53,11 +56,20 @@ class TaskWatch:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises what the observer has raised, unless something else went wrong."""
         self._over.set()
         self._thread.join()
+        if self._error is not None and kind is None:
+            raise self._error
 
     def _watch(self) -> None:
+        try:
+            self._look_until_over()
+        except BaseException as error:  # noqa: BLE001 - raised where the tasks are waited for
+            self._error = error
+
+    def _look_until_over(self) -> None:
         if jobs.is_connect(self._spark):
             self._running()
             return
@@ -65,18 +77,26 @@ class TaskWatch:
         tracker = self._spark.sparkContext.statusTracker()
         pause = _LOOK_SECONDS
         while not self._over.wait(pause):
-            active, completed = _tasks_of(tracker)
-            self.done = min(1.0, completed / self._tasks)
+            try:
+                active, completed, every = _tasks_of(tracker)
+            except Exception as error:  # noqa: BLE001 - Spark may be ending; the job itself says so
+                log.debug("Spark does not tell how its tasks stand: %s", error)
+                continue
+            self.done = completed / max(1, every)
             if not told and active + completed > 0:
                 told, pause = True, _LATER_SECONDS
                 self._running()
 
 
-def _tasks_of(tracker: Any) -> tuple[int, int]:
-    """How many tasks run, and how many of the same stages have ended."""
+def _tasks_of(tracker: Any) -> tuple[int, int, int]:
+    """How many tasks run, how many of the same stages have ended, and how many these have in all."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
-    return sum(one.numActiveTasks for one in known), sum(one.numCompletedTasks for one in known)
+    return (
+        sum(one.numActiveTasks for one in known),
+        sum(one.numCompletedTasks for one in known),
+        sum(one.numTasks for one in known),
+    )
 
 
 class Clock:

@@ -63,7 +63,13 @@ def _delta(place: _Place) -> Sink:
     return DeltaSink(place.rest, target_file_size=place.target_file_size)
 
 
+def _refuse_file_size(place: _Place, kind: str) -> None:
+    if place.target_file_size is not None:
+        raise ConfigError(f"target_file_size is for sinks with files, and {kind} has none: leave it out")
+
+
 def _postgres(place: _Place) -> Sink:
+    _refuse_file_size(place, "PostgreSQL")
     address, topics = place.address, place.topics
     require("psycopg", "postgres")
     from millstream.spark.sinks.postgres import PostgresSink
@@ -73,6 +79,7 @@ def _postgres(place: _Place) -> Sink:
 
 
 def _topic(place: _Place) -> Sink:
+    _refuse_file_size(place, "a topic")
     from millstream.spark.sinks.topic import TopicSink
 
     if place.rest in place.topics:

@@ -11,7 +11,8 @@ far each table has come. The whole guarantee of a load stands on five rules:
    cannot write.
 4. Where ``Advance.replaces`` is true the rows of ``[start, end)`` that the table holds already leave it in
    the same transaction: a rewind replaces, it never doubles. This holds for both tables, so that a row which
-   was loaded and is now rejected changes tables, and the reverse.
+   was loaded and is now rejected changes tables, and the reverse. Only rows of the same topic leave: those of
+   an earlier one of its name, deleted since, have the same positions and another ``Progress.label``.
 5. ``commit`` returns only when it has read the new progress back. When the outcome is unknown (a time-out, a
    cut connection) it finds out, by reading, before it returns or raises.
 
@@ -23,7 +24,7 @@ that goes on may have another schema or other checks than the one that stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -59,6 +60,15 @@ class Progress:
     """The furthest that the table has ever come. Below it a rewind is under way: rows are replaced."""
     topic_id: str
     """The topic's id when it was loaded (hexadecimal); a topic made anew under the same name has another."""
+    remade: int = 0
+    """How many topics of this name the table has held before this one: their rows have the same positions."""
+
+    @property
+    def label(self) -> str | None:
+        """What tells the rows of this topic from those of earlier ones of its name: rows of the first have
+        no label, those of a topic made anew have its id.
+        """
+        return self.topic_id if self.remade else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """One partition's step in one commit: from what is expected to ``end``."""
+    """One partition's step in one commit: from what is expected to ``end``.
+
+    Before rows of a topic that was made anew there is a step without any, from ``start`` to ``start``, which
+    moves the progress to the new topic: as ``writer`` is asked for, the sink knows whose rows will come.
+    """
 
     topic: str
     partition: int
@@ -83,12 +97,22 @@ class Advance:
 
     def after(self, before: Progress | None) -> Progress:
         """A table's progress once this step is done."""
-        high = before.high_offset if before is not None and before.topic_id == self.topic_id else 0
-        return Progress(self.end, max(high, self.end), self.topic_id)
+        if before is None:
+            return Progress(self.end, self.end, self.topic_id)
+        if not self.continues(before):
+            return Progress(self.end, self.end, self.topic_id, before.remade + 1)
+        high = max(before.high_offset, self.end)
+        return Progress(self.end, high, self.topic_id or before.topic_id, before.remade)
 
     def replaces(self, before: Progress | None) -> bool:
-        """Whether the table may already hold rows of ``[start, end)``."""
-        return before is not None and before.topic_id == self.topic_id and self.start < before.high_offset
+        """Whether the table may already hold rows of ``[start, end)`` of this topic. Rows of earlier topics
+        of its name (``Progress.label``) are not meant, and stay.
+        """
+        return before is not None and self.continues(before) and self.start < before.high_offset
+
+    def continues(self, before: Progress) -> bool:
+        """Whether this is the same topic. A broker that is too old for ids tells none, and proves nothing."""
+        return before.topic_id == self.topic_id or not (before.topic_id and self.topic_id)
 
 
 class Position(NamedTuple):
@@ -159,11 +183,21 @@ class Tables:
     @property
     def positions(self) -> tuple[str, str, str]:
         """The names of the columns that say which record a row came from."""
-        return (
-            ("_topic", "_partition", "_offset")
-            if "_offset" in self.rows.names
-            else ("topic", "partition", "offset")
-        )
+        return positions_among(self.rows.names)
+
+
+def positions_among(names: Container[str]) -> tuple[str, str, str]:
+    """Which of a table's columns say which record a row came from."""
+    if "_offset" in names:
+        return "_topic", "_partition", "_offset"
+    return "topic", "partition", "offset"
+
+
+def label_column(positions: tuple[str, str, str]) -> str:
+    """The column for ``Progress.label`` in a table with these positions. A table is given it when it is to
+    hold a second topic of one name, and has no use for it before.
+    """
+    return f"{positions[0]}_id"
 
 
 class TaskOutput(Protocol):
@@ -187,7 +221,18 @@ class TaskWriter(Protocol):
 
 
 class Sink(Protocol):
-    """Lives in the driver. See the module's five rules."""
+    """Lives in the driver. See the module's five rules.
+
+    Some sinks have more, which a load looks for and does without:
+
+    - ``check(tables)`` raises ConfigError for tables that this kind of sink cannot hold, without connecting
+      to anything: so that it is said before Spark is started.
+    - ``range_start(topic, partition, offset)``: the greatest position of a row of this partition's topic that
+      is not past ``offset``. A load whose SQL makes one row of many records needs it to rewind.
+    - ``replaces = False``: a rewind cannot replace; ``joins_files = False``: ``compact`` means nothing here.
+    - ``cycle_records``, ``cycle_bytes``: how much a cycle should have at most unless the user bounds it,
+      where a commit costs more than the names of some files.
+    """
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ same commits (``delta_progress``), each made strictly on top of what was read (`
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,10 +39,12 @@ from millstream.spark.sinks.delta_files import DataFile, Shape, remove, sync, un
 from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
 from millstream.spark.sinks.delta_progress import application, encode
-from millstream.spark.sinks.delta_reading import read_rows
+from millstream.spark.sinks.delta_reading import read_newest, read_rows
 from millstream.spark.sinks.delta_replace import Doomed, Remover, doomed_positions
-from millstream.spark.sinks.delta_search import last_position, positions_of
+from millstream.spark.sinks.delta_search import Wanted, last_position, positions_of
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
+
+log = logging.getLogger("millstream.spark")
 
 TARGET_FILE_SIZE: Final = 128 << 20
 COMPRESSIONS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
@@ -79,6 +82,8 @@ class DeltaSink:
         self._rows = Table(self._directory)
         self._rejected = Table(_beside(self._directory, "_rejected"))
         self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
+        self._labels: dict[Table, dict[TopicPartition, str]] = {self._rows: {}, self._rejected: {}}
+        """Of both tables, as they were when their standing was last looked at."""
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._typed!r})"
@@ -91,6 +96,11 @@ class DeltaSink:
         """Nothing is held open."""
 
     # -- before a load
+
+    def check(self, tables: Tables) -> None:
+        """Raise SchemaConflictError for columns, or partitions of them, that Delta does not have."""
+        delta_schema.delta_schema(tables.rows, self._directory)
+        delta_schema.check_partitioning(tables.rows, tables.partition_by, self._directory)
 
     def prepare(self, group_id: str, tables: Tables) -> None:
         self._tables = tables
@@ -120,9 +130,19 @@ class DeltaSink:
     ) -> Mapping[TopicPartition, Standing]:
         rows, rejected = self._rows.look(), self._rejected.look() if self._keeps_rejected else None
         names = {where: application(group_id, *where) for where in partitions}
-        return {
+        found = {
             where: Standing(_progress(rows, name), _progress(rejected, name)) for where, name in names.items()
         }
+        for where, standing in found.items():
+            self._label(self._rows, where, standing.rows)
+            self._label(self._rejected, where, standing.rejected)
+        return found
+
+    def _label(self, table: Table, where: TopicPartition, progress: Progress | None) -> None:
+        if progress is not None and progress.label is not None:
+            self._labels[table][where] = progress.label
+        else:
+            self._labels[table].pop(where, None)
 
     @property
     def _keeps_rejected(self) -> bool:
@@ -140,7 +160,14 @@ class DeltaSink:
         snapshot = table.look()
         if snapshot is not None:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
-        return Shape(str(table.directory), schema, partition_by, self._target, self._compression)
+        return Shape(
+            str(table.directory),
+            schema,
+            partition_by,
+            self._target,
+            self._compression,
+            dict(self._labels[table]),
+        )
 
     def _prepared(self) -> Tables:
         if self._tables is None:
@@ -169,6 +196,8 @@ class DeltaSink:
             standing = found[TopicPartition(advance.topic, advance.partition)]
             if standing != advance.expected:
                 raise _conflict(self.name, advance, advance.expected, standing)
+            moves = standing.rows is not None and not advance.continues(standing.rows)
+            assert not moves or advance.start == advance.end, "rows are labelled as the progress was"
 
     def _advance(self, table: Table, cycle: Cycle, steps: Sequence[_Step], files: Sequence[DataFile]) -> None:
         gone = missing_files(table.directory, files)
@@ -179,6 +208,8 @@ class DeltaSink:
             )
         if not table.exists:
             self.prepare(cycle.group_id, self._prepared())
+        if any(step.after.label is not None for step in steps):
+            delta_schema.add_labels(table, self._columns(table))
         doomed = {TopicPartition(s.advance.topic, s.advance.partition): s.doomed for s in steps if s.replaces}
         remover = Remover(table.directory, doomed, cycle.cycle_id, self._compression)
 
@@ -199,6 +230,10 @@ class DeltaSink:
 
         _transact(table, decide, remover)
 
+    def _columns(self, table: Table) -> pa.Schema:
+        tables = self._prepared()
+        return tables.rows if table is self._rows else tables.rejected
+
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         try:
             for table, files in zip((self._rows, self._rejected), unpack(written), strict=True):
@@ -207,15 +242,18 @@ class DeltaSink:
                 if not any(file.path in active for file in files):
                     for file in files:
                         remove(table.directory, file.path)
-        except (SinkError, OSError, ValueError):
-            return
+        except (SinkError, DeltaError, OSError, ValueError) as error:
+            log.warning("files of cycle %s are left to vacuum: %s", cycle_id, error)
 
     def range_start(self, topic: str, partition: int, offset: int) -> int | None:
         """The greatest position of a row of this partition that is not past ``offset``; None without any."""
         snapshot = self._rows.look()
         if snapshot is None:
             return None
-        return last_position(snapshot, self._directory, TopicPartition(topic, partition), offset)
+        where = TopicPartition(topic, partition)
+        return last_position(
+            snapshot, self._directory, Wanted(where, offset, self._labels[self._rows].get(where))
+        )
 
     def lost(self, group_id: str) -> list[LostRange]:
         return self._lost.read(group_id)
@@ -227,22 +265,23 @@ class DeltaSink:
         if snapshot is None:
             schema = None if self._tables is None else self._tables.rejected
             return pa.table({}) if schema is None else schema.empty_table()
+        order = ("rejected_at", *positions_of(snapshot))
+        if limit is not None:
+            return read_newest(snapshot, self._rejected.directory, order, limit)
         found = read_rows(snapshot, self._rejected.directory)
-        order = [name for name in ("rejected_at", *positions_of(snapshot)) if name in found.schema.names]
-        found = found.sort_by([(name, "ascending") for name in order])
-        return found if limit is None else found.slice(max(0, found.num_rows - limit))
+        return found.sort_by([(name, "ascending") for name in order])
 
     def readmit(
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
     ) -> None:
         rows, _ = unpack(written)
-        doomed = doomed_positions(positions)
-        self._put(self._rows, doomed, rows)
+        self._put(self._rows, positions, rows)
         at("between tables")
-        self._put(self._rejected, doomed, [])
+        self._put(self._rejected, positions, [])
 
-    def _put(self, table: Table, doomed: Mapping[TopicPartition, Doomed], files: Sequence[DataFile]) -> None:
+    def _put(self, table: Table, positions: Sequence[Position], files: Sequence[DataFile]) -> None:
         """Files into a table in place of rows, without any progress; nothing where that has been done."""
+        doomed = doomed_positions(positions, self._labels[table])
         remover = Remover(table.directory, doomed, "readmit", self._compression)
 
         def decide(snapshot: Snapshot) -> Change | None:
@@ -303,7 +342,7 @@ class _Step:
 
     @property
     def doomed(self) -> Doomed:
-        return Doomed(self.advance.start, self.advance.end)
+        return Doomed(self.advance.start, self.advance.end, label=self.after.label)
 
 
 def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> None:

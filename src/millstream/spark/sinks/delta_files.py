@@ -18,7 +18,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.model import TopicPartition
 from millstream.spark.sinks.base import SinkError, Written
+from millstream.spark.sinks.delta_labels import labelled
 from millstream.spark.sinks.delta_partitions import directory_of, split
 from millstream.spark.sinks.delta_stats import Statistics
 
@@ -28,6 +30,8 @@ _GROUP_BYTES: Final = 64 << 20
 """A row group is written when so many rows or bytes have come together: what a task holds in memory."""
 _MOST_OPEN: Final = 64
 """Files that are open at a time, where rows go to many partitions of the table."""
+_MOST_BYTES: Final = 2 * _GROUP_BYTES
+"""What all open files together may hold in memory: the largest then writes a row group early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Shape:
     partition_by: tuple[str, ...] = ()
     target_file_size: int = 128 << 20
     compression: str = "snappy"
+    labels: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Of partitions whose topic is not the first of its name here: see ``Progress.label``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,18 @@ class TableWriter:
         if batch.num_rows == 0:
             return
         batch = _conforming(batch, self._shape.schema)
+        if self._shape.labels:
+            batch = labelled(batch, self._shape.labels)
         for values, part in split(batch, self._shape.partition_by):
             self._file(values).write(part)
             if self._open[values].size >= self._shape.target_file_size:
                 self._close(values)
+        if len(self._open) > 1:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        while sum(file.held_bytes for file in self._open.values()) > _MOST_BYTES:
+            max(self._open.values(), key=lambda file: file.held_bytes).flush()
 
     def finish(self) -> list[DataFile]:
         """Close what is open; all files, each of them on the disk."""
@@ -147,14 +161,20 @@ class _OpenFile:
         """What is in the file so far."""
         return 0 if self._sink is None else int(self._sink.tell())
 
+    @property
+    def held_bytes(self) -> int:
+        """What is not in the file yet."""
+        return self._bytes
+
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is held as a row group."""
         if not self._batches:
             return
         if self._writer is None:
@@ -173,7 +193,7 @@ class _OpenFile:
 
     def close(self) -> DataFile:
         """Finish it and bring it to the disk."""
-        self._flush()
+        self.flush()
         self._writer.close()
         self._sink.close()
         sync(self._where)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import Loss, LostRange, SinkError
 from millstream.spark.sinks.delta_files import Shape, TableWriter
@@ -37,8 +38,7 @@ class LostRanges:
         """Keep these; those that are there already are left as they are."""
         if not lost:
             return
-        if not self._table.exists:
-            DeltaTable.create(str(self._table.directory), Schema.from_arrow(SCHEMA), mode="ignore")
+        self._make()
         writers: list[TableWriter] = []
 
         def decide(snapshot: Snapshot) -> Change | None:
@@ -62,6 +62,18 @@ class LostRanges:
         if committed:
             for unused in writers[:-1]:
                 unused.abort()
+
+    def _make(self) -> None:
+        if self._table.exists:
+            return
+        try:
+            DeltaTable.create(str(self._table.directory), Schema.from_arrow(SCHEMA), mode="ignore")
+        except (DeltaError, OSError) as error:
+            if not self._table.exists:  # nor was another driver faster
+                raise SinkError(
+                    f"the Delta table {self._table.directory}, which keeps lost ranges, could not be made: "
+                    f"{error}"
+                ) from error
 
     def read(self, group_id: str) -> list[LostRange]:
         """All that were kept for a group, in the order in which they were noticed."""

@@ -7,6 +7,7 @@ offset. Beside it:
   what was read, so it is known beforehand. A restore after it makes the progress void.
 - ``…/high``: the high offset, written only where it is not the next offset: in a rewind.
 - ``…/id/0`` to ``…/id/2``: the topic's id, fifteen digits at a time, written only when it changes.
+- ``…/remade``: how often the topic was made anew, written only when it changes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def decode(name: str, read: Callable[[str], int | None]) -> Progress | None:
     if next_offset is None:
         return None
     high = read(f"{name}/high")
-    return Progress(next_offset, max(next_offset, high or 0), _topic_id(name, read) or "")
+    remade = read(f"{name}/remade") or 0
+    return Progress(next_offset, max(next_offset, high or 0), _topic_id(name, read) or "", remade)
 
 
 def committed_at(name: str, read: Callable[[str], int | None]) -> int:
@@ -50,6 +52,8 @@ def encode(
     yield f"{name}/at", version
     if max(progress.next_offset, stored.get(f"{name}/high", 0)) != progress.high_offset:
         yield f"{name}/high", progress.high_offset
+    if stored.get(f"{name}/remade", 0) != progress.remade:
+        yield f"{name}/remade", progress.remade
     if _topic_id(name, stored.get) != progress.topic_id:
         yield from _id_parts(name, progress.topic_id)
 

@@ -5,8 +5,10 @@ Not with ``DeltaTable.to_pyarrow_table``: the threads that it leaves behind can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +16,9 @@ from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import SinkError
 from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
+
+_CUT_OFF: Final = timedelta(milliseconds=1)
+"""Statistics of moments may leave out what is less."""
 
 
 def has_deletion_vectors(snapshot: Snapshot) -> bool:
@@ -36,6 +41,39 @@ def read_rows(snapshot: Snapshot, directory: Path) -> pa.Table:
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
     return pa.Table.from_batches(batches, schema)
+
+
+def read_newest(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int) -> pa.Table:
+    """The last ``most`` rows of the table in the order of these columns, of which the first is a moment.
+
+    Files are read one at a time, the newest first, as long as they can hold any of them.
+    """
+    order = [(name, "ascending") for name in by]
+    schema = columns_of(snapshot)
+    if has_deletion_vectors(snapshot):
+        return _last(read_rows(snapshot, directory), order, most)
+    found = schema.empty_table()
+    files = sorted(snapshot.files(), key=lambda file: _sortable(file.most.get(by[0])), reverse=True)
+    for file in files:
+        newest = file.most.get(by[0])
+        if found.num_rows >= most and newest is not None and newest + _CUT_OFF < found[by[0]][0].as_py():
+            break
+        try:
+            more = pa.Table.from_batches(_batches(file, directory, schema), schema)
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
+        found = _last(pa.concat_tables([found, more]), order, most)
+    return found
+
+
+def _last(table: pa.Table, order: list[tuple[str, str]], most: int) -> pa.Table:
+    table = table.sort_by(order)
+    return table.slice(max(0, table.num_rows - most)).combine_chunks()
+
+
+def _sortable(value: Any) -> tuple[bool, Any]:
+    """What is not known may be the newest."""
+    return (True, 0) if value is None else (False, value)
 
 
 def _batches(file: ActiveFile, directory: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

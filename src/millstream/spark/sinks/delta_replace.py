@@ -13,40 +13,46 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.model import TopicPartition
-from millstream.spark.sinks.base import Position, SinkError
+from millstream.spark.sinks.base import Position, SinkError, label_column
 from millstream.spark.sinks.delta_files import DataFile, Shape, TableWriter, remove
+from millstream.spark.sinks.delta_labels import Labels, labels_of
 from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them."""
+    """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them. Where the table has
+    held several topics of this name, only rows with this ``label``.
+    """
 
     start: int
     end: int
     offsets: pa.Array | None = None
+    label: str | None = None
 
     @classmethod
-    def of(cls, offsets: Iterable[int]) -> Doomed:
+    def of(cls, offsets: Iterable[int], label: str | None) -> Doomed:
         wanted = sorted(offsets)
-        return cls(wanted[0], wanted[-1] + 1, pa.array(wanted, pa.int64()))
+        return cls(wanted[0], wanted[-1] + 1, pa.array(wanted, pa.int64()), label)
 
     def holds_all(self, least: int, most: int) -> bool:
-        """Whether every offset from ``least`` to ``most`` is meant."""
-        return self.offsets is None and self.start <= least and most < self.end
+        """Whether every row with an offset from ``least`` to ``most`` is meant."""
+        return self.offsets is None and self.label is None and self.start <= least and most < self.end
 
-    def mask(self, offsets: pa.Array) -> pa.Array:
+    def mask(self, offsets: pa.Array, labels: pa.Array) -> pa.Array:
         if self.offsets is not None:
-            return pc.is_in(offsets, value_set=self.offsets)
-        return pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
+            found = pc.is_in(offsets, value_set=self.offsets)
+        else:
+            found = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
+        return found if self.label is None else pc.and_(found, pc.equal(labels, self.label))
 
 
-def doomed_positions(positions: Iterable[Position]) -> dict[TopicPartition, Doomed]:
+def doomed_positions(positions: Iterable[Position], labels: Labels) -> dict[TopicPartition, Doomed]:
     """What to take out, by partition."""
     found: dict[TopicPartition, list[int]] = {}
     for position in positions:
         found.setdefault(TopicPartition(position.topic, position.partition), []).append(position.offset)
-    return {where: Doomed.of(offsets) for where, offsets in found.items()}
+    return {where: Doomed.of(offsets, labels.get(where)) for where, offsets in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,13 @@ class Remover:
                 remove(self._directory, file.path)
 
     def _may_hold(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        topics, partitions, offsets = (_bounds(file, name) for name in positions)
+        names = (*positions, label_column(positions))
+        topics, partitions, offsets, labels = (_bounds(file, name) for name in names)
         return any(
             _overlap(topics, where.topic, where.topic)
             and _overlap(partitions, where.partition, where.partition)
             and _overlap(offsets, doomed.start, doomed.end - 1)
+            and (doomed.label is None or _overlap(labels, doomed.label, doomed.label))
             for where, doomed in self._doomed.items()
         )
 
@@ -134,7 +142,8 @@ class Remover:
 
     def _holds(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
         with pq.ParquetFile(file.where(self._directory)) as source:
-            wanted = [name for name in positions if name in source.schema_arrow.names]
+            names = (*positions, label_column(positions))
+            wanted = [name for name in names if name in source.schema_arrow.names]
             return any(
                 pc.any(self._mask(batch, file, positions)).as_py()
                 for batch in source.iter_batches(columns=wanted)
@@ -143,10 +152,11 @@ class Remover:
     def _mask(self, batch: pa.RecordBatch, file: ActiveFile, positions: tuple[str, str, str]) -> pa.Array:
         """Which rows go."""
         topic, partition, offset = (_column(batch, file, name) for name in positions)
+        labels = labels_of(batch, positions)
         mask = pa.repeat(pa.scalar(False), batch.num_rows)
         for where, doomed in self._doomed.items():
             here = pc.and_(pc.equal(topic, where.topic), pc.equal(partition, where.partition))
-            mask = pc.or_(mask, pc.and_(here, doomed.mask(offset)))
+            mask = pc.or_(mask, pc.and_(here, doomed.mask(offset, labels)))
         return pc.fill_null(mask, False)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError
 
-from millstream.spark.sinks.base import SchemaConflictError, SinkError
+from millstream.spark.sinks.base import SchemaConflictError, SinkError, label_column, positions_among
 from millstream.spark.sinks.delta_partitions import supported
 from millstream.spark.sinks.delta_table import Table
 
@@ -130,3 +130,15 @@ def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
                 raise SinkError(
                     f"the columns {names} could not be added to the Delta table {table.directory}: {error}"
                 ) from error
+
+
+def add_labels(table: Table, schema: pa.Schema) -> None:
+    """Give a table with these columns the one for ``Progress.label``, unless it has it."""
+    name = label_column(positions_among(schema.names))
+    if name in schema.names:
+        raise SchemaConflictError(
+            f"the Delta table {table.directory} would hold two topics of one name, whose rows are told apart "
+            f"by the column {name}, and the load has a column of that name itself: rename that one, or load "
+            "the new topic into another table"
+        )
+    fit(table, delta_schema(schema.append(pa.field(name, pa.string())), table.directory), allowed=True)

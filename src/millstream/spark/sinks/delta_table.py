@@ -8,7 +8,6 @@ not happen, and is decided anew. So nothing can come in between: no other driver
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 import uuid
@@ -24,6 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from millstream.client.chance import between
 from millstream.spark.sinks import delta_progress
 from millstream.spark.sinks.base import Progress, SinkError
 from millstream.spark.sinks.delta_features import check_features
@@ -229,7 +229,7 @@ class Table:
                 f"the Delta table {self.directory} is written to so often that no commit got through in "
                 f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
             )
-        time.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))
+        time.sleep(between(0, min(0.5, 0.005 * 2**attempt)))
 
     def _commit(self, seen: Snapshot, change: Change) -> bool:
         """Make a change the version after ``seen``; False when that version is another's."""

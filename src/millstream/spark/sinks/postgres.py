@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from millstream.errors import MissingExtraError, MisuseError
 
@@ -25,10 +25,12 @@ from millstream.spark.sinks.base import (
     Loss,
     LostRange,
     Position,
+    Progress,
     SinkError,
     Standing,
     Tables,
     Written,
+    label_column,
 )
 from millstream.spark.sinks.postgres_commit import Commit, read_progress
 from millstream.spark.sinks.postgres_database import Connection, Database
@@ -42,7 +44,7 @@ from millstream.spark.sinks.postgres_staging import (
     drop,
     staging_tables,
 )
-from millstream.spark.sinks.postgres_tables import exists, prepare
+from millstream.spark.sinks.postgres_tables import check_columns, exists, prepare
 
 
 class PostgresSink:
@@ -52,11 +54,17 @@ class PostgresSink:
     the URL as ``?table=``: ``orders``, ``sales.orders``, or in double quotes where a name has a dot in it.
     """
 
+    joins_files: Final = False
+    cycle_records: Final = 1_000_000
+    """What a cycle may have unless the user bounds it: one transaction moves all of it."""
+
     def __init__(self, url: str, table: str | None = None) -> None:
         self._address = Address.parse(url, table)
         self._database = Database(self._address)
         self._tables: Tables | None = None
         self._located: TableName | None = None
+        self._labels: dict[TopicPartition, str] = {}
+        """As they were when the standing was last looked at."""
 
     def __repr__(self) -> str:
         return f"PostgresSink({self.name})"
@@ -65,7 +73,12 @@ class PostgresSink:
     def name(self) -> str:
         return self._address.name
 
+    def check(self, tables: Tables) -> None:
+        """Raise SchemaConflictError or SinkError for columns that PostgreSQL does not have."""
+        check_columns(tables)
+
     def prepare(self, group_id: str, tables: Tables) -> None:
+        self.check(tables)
         del group_id  # progress is kept by group, the tables are the same for all
         with self._database.session("preparing the tables") as connection:
             name = self._locate(connection)
@@ -83,7 +96,16 @@ class PostgresSink:
             name = self._locate(connection)
             there = exists(connection, name, name.table) and exists(connection, name, PROGRESS)
             found = read_progress(connection, name, group_id) if there else {}
-        return {partition: self._standing(found.get(partition)) for partition in partitions}
+        standing = {partition: self._standing(found.get(partition)) for partition in partitions}
+        for where, one in standing.items():
+            self._label(where, one.rows)
+        return standing
+
+    def _label(self, where: TopicPartition, progress: Progress | None) -> None:
+        if progress is not None and progress.label is not None:
+            self._labels[where] = progress.label
+        else:
+            self._labels.pop(where, None)
 
     def _standing(self, found: tuple[Any, str] | None) -> Standing:
         """Both tables move together; a load that rejects nothing has no second one."""
@@ -126,7 +148,8 @@ class PostgresSink:
     ) -> None:
         del at
         with self._database.session("moving repaired rows") as connection:
-            readmit(connection, self._name_prepared(), self._tables_prepared(), positions, list(written))
+            name, tables = self._name_prepared(), self._tables_prepared()
+            readmit(connection, name, tables, positions, list(written), dict(self._labels))
 
     def read_rejected(self, limit: int | None = None) -> Any:
         with self._database.session("reading rejected rows") as connection:
@@ -136,13 +159,17 @@ class PostgresSink:
         """The greatest position of a row at or before ``offset``: where the range began that an aggregate's
         row stands for.
         """
+        names = self._tables_prepared().positions
+        statement = psycopg.sql.SQL("SELECT max({2}) FROM {3} WHERE {0} = %s AND {1} = %s AND {2} <= %s")
+        composed = statement.format(*map(psycopg.sql.Identifier, names), placed(self._name_prepared().rows))
+        values: list[object] = [topic, partition, offset]
+        label = self._labels.get(TopicPartition(topic, partition))
+        if label is not None:
+            column = psycopg.sql.Identifier(label_column(names))
+            composed += psycopg.sql.SQL(" AND {} = %s").format(column)
+            values.append(label)
         with self._database.session("reading positions") as connection:
-            names = self._tables_prepared().positions
-            statement = psycopg.sql.SQL("SELECT max({2}) FROM {3} WHERE {0} = %s AND {1} = %s AND {2} <= %s")
-            found = connection.execute(
-                statement.format(*map(psycopg.sql.Identifier, names), placed(self._name_prepared().rows)),
-                [topic, partition, offset],
-            ).fetchone()
+            found = connection.execute(composed, values).fetchone()
         return None if found is None or found[0] is None else int(str(found[0]))
 
     def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
@@ -30,11 +31,12 @@ from millstream.spark.sinks.base import (
     SinkError,
     Tables,
     Written,
+    label_column,
 )
 from millstream.spark.sinks.postgres_database import Connection, Database, unhurried
 from millstream.spark.sinks.postgres_names import TableName, placed
 from millstream.spark.sinks.postgres_staging import Staged
-from millstream.spark.sinks.postgres_tables import exists
+from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS, add_labels, exists
 from millstream.spark.sinks.postgres_types import column_type
 
 _PATIENCE_S: Final = 60.0
@@ -54,16 +56,21 @@ _FIRST: Final = sql.SQL(
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 )
 _NEXT: Final = sql.SQL(
-    "UPDATE {} SET topic_id = %s, next_offset = %s, high_offset = %s, cycle_id = %s, committed_at = now() "
+    "UPDATE {} SET topic_id = %s, next_offset = %s, high_offset = %s, remade = %s, cycle_id = %s, "
+    "committed_at = now() "
     'WHERE group_id = %s AND table_name = %s AND topic = %s AND "partition" = %s '
     "AND topic_id = %s AND next_offset = %s AND high_offset = %s"
 )
 _REPLACED: Final = sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s AND {} >= %s AND {} < %s")
+_LABELLED: Final = sql.SQL(" AND {} = %s")
 _LOST: Final = sql.SQL(
     'INSERT INTO {} (group_id, topic, "partition", start_offset, end_offset, reason, noticed_at, cycle_id) '
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 )
-REJECTED_POSITIONS: Final = ("topic", "partition", "offset")
+
+
+Labels = Mapping[TopicPartition, str]
+"""Of the partitions whose rows have one: see ``Progress.label``."""
 
 
 def read_progress(
@@ -72,17 +79,18 @@ def read_progress(
     """How far each partition has come, and the cycle that brought it there."""
     found = connection.execute(
         sql.SQL(
-            'SELECT topic, "partition", next_offset, high_offset, topic_id, cycle_id FROM {} '
-            "WHERE group_id = %s AND table_name = %s"
+            'SELECT topic, "partition", next_offset, high_offset, topic_id, cycle_id, '
+            "coalesce((to_jsonb(p) ->> 'remade')::integer, 0) "  # an earlier version has no such column
+            "FROM {} AS p WHERE group_id = %s AND table_name = %s"
         ).format(placed(name.progress)),
         [group_id, name.table],
     )
     return {
         TopicPartition(str(topic), int(str(partition))): (
-            Progress(int(str(next_offset)), int(str(high_offset)), str(topic_id)),
+            Progress(int(str(next_offset)), int(str(high_offset)), str(topic_id), int(str(remade))),
             str(cycle_id),
         )
-        for topic, partition, next_offset, high_offset, topic_id, cycle_id in found
+        for topic, partition, next_offset, high_offset, topic_id, cycle_id, remade in found
     }
 
 
@@ -95,6 +103,11 @@ class Commit:
         self._tables = tables
         self._cycle = cycle
         self._advances = sorted(cycle.advances, key=lambda step: (step.topic, step.partition))
+        self._labels = {
+            TopicPartition(step.topic, step.partition): label
+            for step in self._advances
+            if (label := step.after(step.expected.rows).label) is not None
+        }
 
     def run(self, connection: Connection) -> None:
         """Returns when everything is there, and was read back; raises when nothing is."""
@@ -111,9 +124,11 @@ class Commit:
 
     def _apply(self, connection: Connection) -> None:
         self._move_progress(connection)
+        if self._labels:
+            add_labels(connection, self._name, self._tables)
         self._replace(connection)
         for written in self._cycle.written:
-            move(connection, self._name, self._tables, written)
+            move(connection, self._name, self._tables, written, self._labels)
         self._add_lost(connection)
         drop_moved(connection, self._name, self._cycle.written)
 
@@ -156,7 +171,7 @@ class Commit:
         before = step.expected.rows
         assert before is not None
         after = step.after(before)
-        new = [after.topic_id, after.next_offset, after.high_offset, self._cycle.cycle_id]
+        new = [after.topic_id, after.next_offset, after.high_offset, after.remade, self._cycle.cycle_id]
         return [*new, *self._key(step), before.topic_id, before.next_offset, before.high_offset]
 
     def _conflict(self, connection: Connection) -> ProgressConflictError:
@@ -188,7 +203,12 @@ class Commit:
     ) -> None:
         topic, partition, offset = map(sql.Identifier, positions)
         statement = _REPLACED.format(placed(table), topic, partition, offset, offset)
-        connection.execute(statement, [step.topic, step.partition, step.start, step.end])
+        values: list[object] = [step.topic, step.partition, step.start, step.end]
+        label = self._labels.get(TopicPartition(step.topic, step.partition))
+        if label is not None:  # rows of earlier topics of this name stay
+            statement += _LABELLED.format(sql.Identifier(label_column(positions)))
+            values.append(label)
+        connection.execute(statement, values)
 
     def _add_lost(self, connection: Connection) -> None:
         if not self._cycle.lost:
@@ -260,33 +280,60 @@ class Commit:
             raise  # and look again, until it has ended
 
 
-def move(connection: Connection, name: TableName, tables: Tables, written: Written) -> None:
+def move(connection: Connection, name: TableName, tables: Tables, written: Written, labels: Labels) -> None:
     """Put what one attempt staged into the tables."""
     staged = Staged.of(written)
     if staged.rows is not None:
-        _insert(connection, name, name.rows, staged.rows, tables.rows, written.rows)
+        rows = _Moved(staged.rows, tables.rows, tables.positions, written.rows)
+        _insert(connection, name, name.rows, rows, labels)
     if staged.rejected is not None:
         assert tables.rejected is not None, "a raw load rejects nothing"
-        _insert(connection, name, name.rejected, staged.rejected, tables.rejected, written.rejected)
+        rejected = _Moved(staged.rejected, tables.rejected, REJECTED_POSITIONS, written.rejected)
+        _insert(connection, name, name.rejected, rejected, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A staging table: its columns, those of them that are positions, and how many rows it has."""
+
+    staged: str
+    schema: pa.Schema
+    positions: tuple[str, str, str]
+    count: int
 
 
 def _insert(
-    connection: Connection, name: TableName, table: sql.Identifier, staged: str, schema: pa.Schema, count: int
+    connection: Connection, name: TableName, table: sql.Identifier, moved: _Moved, labels: Labels
 ) -> None:
-    columns = sql.SQL(", ").join(sql.Identifier(field.name) for field in schema)
-    values = sql.SQL(", ").join(
+    columns: list[sql.Composable] = [sql.Identifier(field.name) for field in moved.schema]
+    values: list[sql.Composable] = [
         sql.SQL("{}::{}").format(sql.Identifier(field.name), sql.SQL(column_type(field.type).target))
-        for field in schema
-    )
+        for field in moved.schema
+    ]
+    if labels:
+        columns.append(sql.Identifier(label_column(moved.positions)))
+        values.append(_label(labels, moved.positions))
     statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
-        table, columns, values, name.beside(staged)
+        table, sql.SQL(", ").join(columns), sql.SQL(", ").join(values), name.beside(moved.staged)
     )
-    moved = connection.execute(statement).rowcount
-    if moved != count:
+    count = connection.execute(statement).rowcount
+    if count != moved.count:
         raise SinkError(
-            f"{name}: a task wrote {count} rows and {moved} of them are there: did the server restart? "
+            f"{name}: a task wrote {moved.count} rows and {count} of them are there: did the server restart? "
             f"Nothing was committed; rerunning is safe"
         )
+
+
+def _label(labels: Labels, positions: tuple[str, str, str]) -> sql.Composable:
+    """The label of a row, by the partition that it came from."""
+    topic, partition = map(sql.Identifier, positions[:2])
+    cases = [
+        sql.SQL("WHEN {} = {} AND {} = {} THEN {}").format(
+            topic, sql.Literal(where.topic), partition, sql.Literal(where.partition), sql.Literal(label)
+        )
+        for where, label in labels.items()
+    ]
+    return sql.SQL("CASE {} END").format(sql.SQL(" ").join(cases))
 
 
 def drop_moved(connection: Connection, name: TableName, written: Iterable[Written]) -> None:

@@ -8,17 +8,21 @@ from typing import Any, Final
 import pyarrow as pa
 from psycopg import sql
 
+from millstream.model import TopicPartition
 from millstream.spark.schema import arrow_schema
-from millstream.spark.sinks.base import Position, SinkError, Tables, Written
+from millstream.spark.sinks.base import Position, SinkError, Tables, Written, label_column
 from millstream.spark.sinks.json_values import headers_of
-from millstream.spark.sinks.postgres_commit import REJECTED_POSITIONS, all_there, drop_moved, move
+from millstream.spark.sinks.postgres_commit import Labels, all_there, drop_moved, move
 from millstream.spark.sinks.postgres_database import Connection, unhurried
 from millstream.spark.sinks.postgres_names import REJECTED, TableName, placed
-from millstream.spark.sinks.postgres_tables import exists
+from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS, read_columns
 
 _OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_GIVEN: Final = sql.SQL("unnest(%s::text[], %s::int[], %s::bigint[]) AS given(topic_, partition_, offset_)")
+_GIVEN: Final = sql.SQL(
+    "unnest(%s::text[], %s::int[], %s::bigint[], %s::text[]) AS given(topic_, partition_, offset_, label_)"
+)
 _SAME: Final = sql.SQL("{0} = topic_ AND {1} = partition_ AND {2} = offset_")
+_LABELLED: Final = sql.SQL(" AND (label_ IS NULL OR {} = label_)")
 
 
 def readmit(
@@ -27,46 +31,57 @@ def readmit(
     tables: Tables,
     positions: Sequence[Position],
     written: Sequence[Written],
+    labels: Labels,
 ) -> None:
     """Move repaired rows, in one transaction; see ``Sink.readmit``."""
+    given = _Given(positions, labels)
     with unhurried(connection):
         # A load that replaces the same rows at this moment waits here, or lets this wait for it.
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(name.rejected)
         connection.execute(lock)
         if not all_there(connection, name, written):
-            _check_done(connection, name, positions)
+            _check_done(connection, name, given)
             return
-        _delete(connection, name.rows, tables.positions, positions)
-        _delete(connection, name.rejected, REJECTED_POSITIONS, positions)
+        _delete(connection, name.rows, tables.positions, given)
+        _delete(connection, name.rejected, REJECTED_POSITIONS, given)
         for each in written:
-            move(connection, name, tables, each)
+            move(connection, name, tables, each, labels)
         drop_moved(connection, name, written)
 
 
+class _Given:
+    """The rows that are meant: from these positions, of the topics that they are of now."""
+
+    def __init__(self, positions: Sequence[Position], labels: Labels) -> None:
+        self._labels = labels
+        self.values: list[list[Any]] = [[position[index] for position in positions] for index in range(3)] + [
+            [labels.get(TopicPartition(one.topic, one.partition)) for one in positions]
+        ]
+
+    def condition(self, columns: tuple[str, str, str]) -> sql.Composed:
+        same = _SAME.format(*map(sql.Identifier, columns))
+        return same + _LABELLED.format(sql.Identifier(label_column(columns))) if self._labels else same
+
+
 def _delete(
-    connection: Connection,
-    table: sql.Identifier,
-    columns: tuple[str, str, str],
-    positions: Sequence[Position],
+    connection: Connection, table: sql.Identifier, columns: tuple[str, str, str], given: _Given
 ) -> None:
-    same = _SAME.format(*map(sql.Identifier, columns))
-    statement = sql.SQL("DELETE FROM {} USING {} WHERE {}").format(placed(table), _GIVEN, same)
-    connection.execute(statement, _columns(positions))
+    statement = sql.SQL("DELETE FROM {} USING {} WHERE {}").format(
+        placed(table), _GIVEN, given.condition(columns)
+    )
+    connection.execute(statement, given.values)
 
 
-def _check_done(connection: Connection, name: TableName, positions: Sequence[Position]) -> None:
+def _check_done(connection: Connection, name: TableName, given: _Given) -> None:
     """What was staged is gone: that is right where an earlier call has moved it."""
-    same = _SAME.format(*map(sql.Identifier, REJECTED_POSITIONS))
-    statement = sql.SQL("SELECT count(*) FROM {}, {} WHERE {}").format(placed(name.rejected), _GIVEN, same)
-    (left,) = connection.execute(statement, _columns(positions)).fetchone() or (0,)
+    statement = sql.SQL("SELECT count(*) FROM {}, {} WHERE {}").format(
+        placed(name.rejected), _GIVEN, given.condition(REJECTED_POSITIONS)
+    )
+    (left,) = connection.execute(statement, given.values).fetchone() or (0,)
     if left:
         raise SinkError(
             f"{name}: the repaired rows are no longer staged, and {left} are still rejected: rerun"
         )
-
-
-def _columns(positions: Sequence[Position]) -> list[list[Any]]:
-    return [[position[index] for position in positions] for index in range(3)]
 
 
 def schema() -> pa.Schema:
@@ -80,8 +95,12 @@ def schema() -> pa.Schema:
 def read_rejected(connection: Connection, name: TableName, limit: int | None) -> pa.Table:
     """The newest rejected rows, at most ``limit`` of them, newest last."""
     columns = schema()
-    if not exists(connection, name, name.table + REJECTED):
+    there = read_columns(connection, name, name.table + REJECTED)
+    if there is None:
         return columns.empty_table()
+    label = label_column(REJECTED_POSITIONS)
+    if label in there:
+        columns = columns.append(pa.field(label, pa.string()))
     newest = sql.SQL('ORDER BY rejected_at DESC, topic DESC, "partition" DESC, "offset" DESC LIMIT {}')
     found = connection.execute(
         sql.SQL("SELECT {} FROM {} {}").format(

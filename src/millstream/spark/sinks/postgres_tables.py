@@ -8,18 +8,21 @@ from typing import Final
 import pyarrow as pa
 from psycopg import sql
 
-from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
+from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables, label_column
 from millstream.spark.sinks.postgres_database import Connection
-from millstream.spark.sinks.postgres_names import REJECTED, TableName, placed
+from millstream.spark.sinks.postgres_names import MOST_BYTES, PROGRESS, REJECTED, TableName, placed
 from millstream.spark.sinks.postgres_types import column_type, holds
 
+REJECTED_POSITIONS: Final = ("topic", "partition", "offset")
 _PROGRESS: Final = sql.SQL(
     "CREATE TABLE IF NOT EXISTS {} ("
     'group_id text, table_name text, topic text, "partition" integer, '
     "topic_id text NOT NULL, next_offset bigint NOT NULL, high_offset bigint NOT NULL, "
+    "remade integer NOT NULL DEFAULT 0, "
     "cycle_id text NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), "
     'PRIMARY KEY (group_id, table_name, topic, "partition")) WITH (fillfactor = 50)'
 )
+_REMADE: Final = sql.SQL("ALTER TABLE {} ADD COLUMN remade integer NOT NULL DEFAULT 0")
 _LOST: Final = sql.SQL(
     "CREATE TABLE IF NOT EXISTS {} ("
     'group_id text NOT NULL, topic text NOT NULL, "partition" integer NOT NULL, '
@@ -38,6 +41,17 @@ class Column:
     """It takes no null, and has no default."""
 
 
+def check_columns(tables: Tables) -> None:
+    """Raise for names and types that PostgreSQL does not have; it cuts names off without an error."""
+    for field in tables.rows:
+        if len(field.name.encode()) > MOST_BYTES or "\0" in field.name:
+            raise SchemaConflictError(
+                f"PostgreSQL has no column with the name {field.name!r}: {MOST_BYTES} bytes are the most. "
+                "Rename it, as with SQL"
+            )
+        column_type(field.type)
+
+
 def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
     """In one transaction: make what is missing, check what is there.
 
@@ -46,6 +60,8 @@ def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millstream prepare', 0))")
     connection.execute(_PROGRESS.format(name.progress))
+    if "remade" not in (read_columns(connection, name, PROGRESS) or ()):  # made by an earlier version
+        connection.execute(_REMADE.format(name.progress))
     columns = read_columns(connection, name, name.table)
     _check_partitions(connection, name, tables)
     if columns is None:
@@ -63,7 +79,7 @@ def _prepare_rejected(connection: Connection, name: TableName, schema: pa.Schema
     table = name.table + REJECTED
     columns = read_columns(connection, name, table)
     if columns is None:
-        _make(connection, name.rejected, schema, ("topic", "partition", "offset"))
+        _make(connection, name.rejected, schema, REJECTED_POSITIONS)
     else:
         _fit(connection, name.rejected, table, schema, columns, add=True)
 
@@ -136,6 +152,23 @@ def _fit(
     for field in missing:
         definition = _definition(field.with_nullable(True))
         connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN {}").format(table, definition))
+
+
+def add_labels(connection: Connection, name: TableName, tables: Tables) -> None:
+    """Give both tables the column for ``Progress.label``, unless they have it."""
+    wanted = [(name.table, label_column(tables.positions))]
+    if tables.rejected is not None:
+        wanted.append((name.table + REJECTED, label_column(REJECTED_POSITIONS)))
+    if wanted[0][1] in tables.rows.names:
+        raise SchemaConflictError(
+            f"the table {name} would hold two topics of one name, whose rows are told apart by the column "
+            f"{wanted[0][1]}, and the load has a column of that name itself: rename that one, or load the "
+            "new topic into another table"
+        )
+    for table, column in wanted:
+        if column not in (read_columns(connection, name, table) or ()):
+            statement = sql.SQL("ALTER TABLE {} ADD COLUMN {} text")
+            connection.execute(statement.format(name.beside(table), sql.Identifier(column)))
 
 
 def _listed(fields: list[pa.Field]) -> str:

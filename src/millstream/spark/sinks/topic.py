@@ -11,12 +11,14 @@ again, behind the others, and the newer of two with the same position is the one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
+from millstream.config import AdminConfig
 from millstream.errors import ConfigError, MillstreamError, MisuseError, UnknownTopicOrPartitionError
 from millstream.model import TopicPartition
 from millstream.spark.schema import arrow_schema
@@ -50,6 +52,10 @@ class TopicSink:
 
     replaces: Final = False
     """Whether a rewind replaces what it reads again."""
+    joins_files: Final = False
+    cycle_records: Final = 200_000
+    cycle_bytes: Final = 64 << 20
+    """What a cycle may have unless the user bounds it: its rows pass through the driver, which holds them."""
 
     def __init__(
         self,
@@ -82,17 +88,42 @@ class TopicSink:
 
     # -- before
 
+    def check(self, tables: Tables) -> None:
+        """Raise ConfigError for rows that cannot become records."""
+        if tables.partition_by:
+            raise ConfigError(f"{self.name}: a topic has no partition columns: leave partition_by out")
+        if tables.add_columns:
+            raise ConfigError(f"{self.name}: a topic has no columns to add to: leave add_columns out")
+        if self._key is None:
+            return
+        if tables.positions[0] == "topic":
+            raise ConfigError(
+                f"{self.name}: raw records keep their own keys: leave key out, or give a schema"
+            )
+        if self._key not in tables.rows.names:
+            raise ConfigError(
+                f"{self.name}: there is no column {self._key} for the key. There are "
+                f"{', '.join(tables.rows.names)}"
+            )
+
+    def written_topics(self, servers: str) -> tuple[str, ...]:
+        """The topics of these brokers that it writes to."""
+        config = AdminConfig.from_settings(self._settings)
+        if (
+            config.bootstrap_servers
+            != AdminConfig.from_settings({"bootstrap.servers": servers}).bootstrap_servers
+        ):
+            return ()
+        return self._output.rows, self._output.rejected, self._output.rows + PROGRESS
+
     def prepare(self, group_id: str, tables: Tables) -> None:
         del group_id
-        if tables.partition_by:
-            raise SinkError(f"{self.name}: a topic has no partition columns: leave partition_by out")
-        if self._key is not None and self._key not in tables.rows.names:
-            raise SinkError(f"{self.name}: there is no column {self._key} for the key")
+        self.check(tables)
         log = self._open()
-        log.create_topic(self._output.rows, partitions=self._partitions, exist_ok=True)
-        count = len(log.describe_topics(self._output.rows)[self._output.rows].partitions)
-        log.create_topic(self._output.rejected, partitions=count, exist_ok=True)
-        log.create_topic(
+        log.admin.create_topic(self._output.rows, partitions=self._partitions, exist_ok=True)
+        count = len(log.partitions(self._output.rows))
+        log.admin.create_topic(self._output.rejected, partitions=count, exist_ok=True)
+        log.admin.create_topic(
             self._output.rows + PROGRESS, partitions=1, configs={"cleanup.policy": "compact"}, exist_ok=True
         )
         self._tables = tables
@@ -142,8 +173,7 @@ class TopicSink:
     def _identify(self, journal: Journal, where: TopicPartition) -> Entry:
         """Choose the output's partition and a producer id, once."""
         log = self._open()
-        count = len(log.describe_topics(self._output.rows)[self._output.rows].partitions)
-        partition = where.partition % count
+        partition = where.partition % len(log.partitions(self._output.rows))
         ends = [
             log.bound(TopicPartition(topic, partition), "latest")
             for topic in (self._output.rows, self._output.rejected)
@@ -173,23 +203,23 @@ class TopicSink:
         schema = arrow_schema(_OF_RECORD)
         schema = schema.append(pa.field("reason", pa.string()))
         schema = schema.append(pa.field("rejected_at", pa.timestamp("us", "UTC")))
-        rows = sorted(self._read_rejected(), key=lambda row: row["rejected_at"])
-        return pa.Table.from_pylist(rows[-limit:] if limit is not None else rows, schema)
+        found = self._read_rejected()
+        if limit is None:
+            rows = sorted(found, key=_newness)
+        else:
+            rows = heapq.nlargest(limit, found, key=_newness)[::-1]
+        return pa.Table.from_pylist(rows, schema)
 
-    def _read_rejected(self) -> list[dict[str, Any]]:
+    def _read_rejected(self) -> Iterator[dict[str, Any]]:
         log = self._open()
         try:
-            topic = log.describe_topics(self._output.rejected)[self._output.rejected]
+            partitions = log.partitions(self._output.rejected)
         except UnknownTopicOrPartitionError:
-            return []
-        return [
-            row
-            for partition in topic.partitions
-            for record in log.read(
-                partition.topic_partition, 0, ("offset", "timestamp", "key", "value", "headers")
-            )
-            if (row := _rejected_row(record)) is not None
-        ]
+            return
+        for partition in partitions:
+            for record in log.read(partition, 0, ("offset", "timestamp", "key", "value", "headers")):
+                if (row := _rejected_row(record)) is not None:
+                    yield row
 
     def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
         """Brokers look after their own files."""
@@ -213,7 +243,7 @@ class TopicSink:
         log = self._open()
         names = self._output.rows, self._output.rows + PROGRESS
         try:
-            output_id = log.describe_topics(names)[self._output.rows].topic_id
+            output_id = log.admin.describe_topics(names)[self._output.rows].topic_id
         except UnknownTopicOrPartitionError:
             return None
         journal = self._journals.get((output_id, group_id))
@@ -229,6 +259,10 @@ class TopicSink:
         if self._tables is None:
             raise MisuseError("call prepare() first: it says what the rows look like")
         return self._tables
+
+
+def _newness(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["rejected_at"], row["topic"], row["partition"], row["offset"]
 
 
 def _rejected_row(record: dict[str, Any]) -> dict[str, Any] | None:

@@ -74,8 +74,7 @@ class PartitionCommit:
             # Records cannot be replaced. In an epoch of its own what is read again is told from what was.
             new = entry.in_new_epoch()
             if rejected or rows:
-                anchor = Progress(self._step.start, self._high(entry, self._step.start), self._step.topic_id)
-                entry = self._enter(new, replace(new, progress=anchor), [])
+                entry = self._enter(new, replace(new, progress=self._anchored(entry.progress)), [])
             else:
                 entry = new
         marks = [
@@ -89,12 +88,11 @@ class PartitionCommit:
         """Whether this is a rewind, a skip, or a topic made anew, and not just the next range."""
         if progress is None:
             return False
-        return (progress.next_offset, progress.topic_id) != (self._step.start, self._step.topic_id)
+        return progress.next_offset != self._step.start or not self._step.continues(progress)
 
-    def _high(self, entry: Entry, least: int) -> int:
-        before = entry.progress
-        same = before is not None and before.topic_id == self._step.topic_id
-        return max(before.high_offset, least) if same and before is not None else least
+    def _anchored(self, before: Progress | None) -> Progress:
+        """Where the partition stands once it has moved to the start of the range."""
+        return replace(self._step, end=self._step.start).after(before)
 
     # -- records
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
 
 from millstream.admin import Admin
-from millstream.client.blocking import AnyNode, Deadline, Node
+from millstream.client.blocking import AnyNode, BlockingCalls, Deadline, Node
+from millstream.client.client import Client
+from millstream.config import AdminConfig
 from millstream.errors import (
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
+    LeaderNotAvailableError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     for_code,
@@ -69,12 +73,29 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-class TopicLog(Admin):
-    """Partitions of topics: appended to, and read to their ends."""
+class TopicLog:
+    """Partitions of topics: appended to, and read to their ends. Close it, or use ``with``."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        super().__init__(dict(settings))
+        """``settings`` are those of ``Admin``, under Kafka's names."""
         self._settings = dict(settings)
+        self.admin = Admin(self._settings)
+        """For topics, and the ends of their logs."""
+        self._client = Client(AdminConfig.from_settings(self._settings))
+        self._client.close_with(self)
+        self._calls = BlockingCalls(self._client)
+
+    def close(self) -> None:
+        self.admin.close()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def new_producer_id(self) -> int:
         """An id that nobody has."""
@@ -127,19 +148,22 @@ class TopicLog(Admin):
     def _leader(self, where: TopicPartition, deadline: Deadline) -> int:
         """The broker to write to, as it was last seen: an error brings a newer picture."""
         leader = self._client.cluster.leader(*where)
-        if leader is not None:
-            return leader.node_id
-        by_leader, missing = self._leaders([where], deadline)
-        for error in missing.values():
-            raise error
-        (node_id,) = by_leader
-        return node_id
+        if leader is None:
+            cluster = self._calls.refresh_metadata([where.topic], deadline)
+            leader = cluster.leader(*where)
+            if leader is None:
+                raise cluster.errors.get(where.topic) or LeaderNotAvailableError(f"{where}")
+        return leader.node_id
 
     def bound(self, where: TopicPartition, spec: str) -> int:
         """The first offset (``earliest``), or the next to be written (``latest``)."""
-        found = self.list_offsets([where], spec)[where]
+        found = self.admin.list_offsets([where], spec)[where]
         assert found is not None, "both are always there"
         return found.offset
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """All of a topic; raises UnknownTopicOrPartitionError where there is none."""
+        return [each.topic_partition for each in self.admin.describe_topics(topic)[topic].partitions]
 
     def read(self, where: TopicPartition, start: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The records from an offset, or from where the log begins, up to its end as it is now."""

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model import TopicPartition
-from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, merged, pieces_of, ranges_of
+from millstream.spark.load.cycles import (
+    Backlog,
+    Bounds,
+    Pace,
+    budget,
+    merged,
+    pieces_of,
+    ranges_of,
+    shares_of,
+    within_bytes,
+)
 from millstream.spark.ranges import OffsetRange
 
 
@@ -64,14 +74,29 @@ def test_one_large_partition_keeps_all_cores_busy() -> None:
     assert len(pieces_of([part(0, 0, 5_000_000)], 2)) == 4
 
 
+@given(backlogs, st.integers(1, 64))
+def test_every_piece_is_in_one_share(waiting: list[Backlog], cores: int) -> None:
+    pieces = pieces_of(ranges_of(waiting, 10_000_000), cores)
+    shares = shares_of(pieces, cores)
+    assert sorted(place for share in shares for place in share) == list(range(len(pieces)))
+    assert all(shares), "no task has nothing to do"
+    loads = [sum(pieces[place].offsets for place in share) for share in shares]
+    largest = max((one.offsets for one in pieces), default=0)
+    assert max(loads, default=0) - min(loads, default=0) <= largest, "none waits long for another"
+
+
+def test_many_small_partitions_share_few_tasks() -> None:
+    small = [part(number, 0, 15_625) for number in range(64)]
+    assert [len(share) for share in shares_of(small, 2)] == [32, 32]
+    assert [len(share) for share in shares_of(small, 64)] == [1] * 64
+    assert shares_of([], 2) == []
+
+
 @pytest.mark.parametrize(
     ("bounds", "pace", "expected"),
     [
         (Bounds(), Pace(), 10_000_000),
         (Bounds(max_records=7), Pace(), 7),
-        (Bounds(max_bytes=1 << 20), Pace(), 1024),
-        (Bounds(max_bytes=1 << 20), Pace(bytes_per_record=16), 65_536),
-        (Bounds(max_bytes=1), Pace(bytes_per_record=16), 1),
         (Bounds(max_seconds=2), Pace(), 200_000),
         (Bounds(max_seconds=2), Pace(records_per_second=1000), 2000),
         (Bounds(max_records=50, max_seconds=2), Pace(records_per_second=1000), 50),
@@ -79,6 +104,35 @@ def test_one_large_partition_keeps_all_cores_busy() -> None:
 )
 def test_the_tightest_bound_counts(bounds: Bounds, pace: Pace, expected: int) -> None:
     assert budget(bounds, pace, cores=2) == expected
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+MB = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pace", "sizes", "expected"),
+    [
+        (Bounds(), Pace(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
+        (Bounds(), Pace(), {}, [1000, 3000]),
+        (Bounds(), Pace(), {P0: 1.0, P1: 3e6}, [238, 715]),  # 2 GiB for two cores
+        (Bounds(max_records=4000), Pace(), {P0: 3e6, P1: 3e6}, [1000, 3000]),  # the user's word
+        (Bounds(max_bytes=MB), Pace(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
+        (Bounds(max_bytes=MB), Pace(), {P0: 1000.0, P1: 1000.0}, [250, 750]),
+        (Bounds(max_bytes=MB), Pace(), {P0: 1000.0, P1: 3000.0}, [100, 300]),
+        (Bounds(max_bytes=MB), Pace(), {}, [244, 732]),  # nobody knows: a KiB each
+        (Bounds(max_bytes=MB), Pace(bytes_per_record=1000), {}, [250, 750]),
+        (Bounds(max_bytes=MB), Pace(bytes_per_record=1000), {P1: 1.0}, [997, 2991]),
+        (Bounds(max_bytes=1), Pace(), {P0: 1000.0, P1: 1000.0}, [1, 1]),
+    ],
+)
+def test_ranges_are_cut_to_their_bytes(
+    bounds: Bounds, pace: Pace, sizes: dict[TopicPartition, float], expected: list[int]
+) -> None:
+    ranges = [part(0, 10, 1010), part(1, 0, 3000)]
+    found = within_bytes(ranges, bounds, pace, 2, sizes)
+    assert [one.offsets for one in found] == expected
+    assert [one.start for one in found] == [10, 0]
 
 
 def test_the_pace_is_learned() -> None:

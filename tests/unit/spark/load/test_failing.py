@@ -16,7 +16,7 @@ from millstream.errors import (
 from millstream.spark.load import failing
 from millstream.spark.load.failing import TRIES_CONTINUOUS, TRIES_ONCE, Patience
 from millstream.spark.load.jobs import TaskFailedError
-from millstream.spark.load.report import Tally
+from millstream.spark.load.report import CycleReport, Tally
 from millstream.spark.load.stopping import Stop
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.sinks.base import ProgressConflictError, SchemaConflictError, SinkError
@@ -115,3 +115,18 @@ def test_a_task_names_its_own_range(patience: Patience) -> None:
     with pytest.raises(LoadFailedError) as raised:
         patience.attempt(raising(TaskFailedError.of(small, ValueError("bad"))), [PART])
     assert raised.value.ranges == (("orders", 3, 12, 14),)
+
+
+def test_what_fails_after_the_commit_does_not_hide_it() -> None:
+    """The group could not be told: the rows are there all the same."""
+    tally = Tally("g", "delta:x")
+    patience = Patience(tally, Stop())
+
+    def step() -> None:
+        tally.add(CycleReport("c", (PART,), 10, 10, 0, 1, 1, 0.1))
+        raise FencedInstanceIdError
+
+    with pytest.raises(LoadFailedError) as raised:
+        patience.attempt(step, [PART])
+    assert "By then these ranges were committed; 10 rows of this run are there: running" in str(raised.value)
+    assert "nothing of what failed" not in str(raised.value)

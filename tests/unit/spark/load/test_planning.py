@@ -24,9 +24,11 @@ class World:
         self.rules = Rules("g", self.sink.name, **rules)  # type: ignore[arg-type]
         self.aligned: Aligned | None = None
 
-    def plan(self, *owned: TopicPartition) -> Plan:
+    def plan(self, *owned: TopicPartition, read_committed: bool = False) -> Plan:
         clock = Clock()
-        topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
+        topics = Topics(
+            self.brokers, ["orders"], read_committed=read_committed, clock=clock, sleep=clock.sleep
+        )
         return Planner(self.rules, topics, as_sink(self.sink), self.aligned).plan(owned)
 
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
@@ -104,6 +106,30 @@ def test_a_rewind_of_aggregates_into_a_range_that_retention_has_cut_is_refused(w
     assert world.plan(ZERO).starts[ZERO].offset == 80, "the remedy"
 
 
+@pytest.mark.parametrize("wanted", [60, 80, 90])
+def test_a_rewind_of_aggregates_is_not_left_half_way(wanted: int) -> None:
+    """The row stamped 0 stood for fifty records, and was made anew of the first thirty."""
+    world = World([(0, 100)])
+    world.sink.stand("orders", 0, 30, high=80)
+    world.aligned = lambda partition, offset: min(offset, 50)
+    world.commit(ZERO, wanted, RESET_METADATA)
+    with pytest.raises(LoadFailedError, match=f"cannot go on at {wanted}.* has come to 30 of 80.* to 30 or"):
+        world.plan(ZERO).raise_refusals("fake:sink", 0)
+    world.commit(ZERO, 30, RESET_METADATA)
+    assert world.plan(ZERO).starts[ZERO].offset == 30, "the remedy"
+    world.commit(ZERO, 10, RESET_METADATA)
+    world.aligned = lambda partition, offset: 0
+    assert world.plan(ZERO).starts[ZERO].offset == 0
+
+
+def test_an_aggregate_of_a_topic_made_anew_begins_where_it_begins() -> None:
+    """Rows of the old one say nothing of the new one's offsets."""
+    world = World([(5, 100)], topic_id=OTHER_ID, on_recreated="append")
+    world.sink.stand("orders", 0, 30, high=80)
+    world.aligned = lambda partition, offset: 0
+    assert world.plan(ZERO).starts[ZERO].offset == 5
+
+
 @pytest.mark.parametrize("now", [{"orders": (OTHER_ID, [(0, 10)])}, {}])
 def test_a_plan_holds_as_long_as_the_topic_is_the_same(
     now: dict[str, tuple[str, list[tuple[int, int]]]],
@@ -122,7 +148,10 @@ def test_all_losses_are_told_in_one_error() -> None:
     world.sink.stand("orders", 0, 10)
     world.sink.stand("orders", 1, 20)
     with pytest.raises(DataLostError, match=r"orders-0 \[10, 50\).*orders-1 \[20, 60\)") as raised:
-        world.plan(ZERO, ONE).raise_refusals("fake:sink", 0)
+        world.plan(ZERO, ONE).raise_refusals("fake:sink", 1234)
+    assert "This run had committed 1,234 rows to fake:sink before: running it again is safe" in str(
+        raised.value
+    )
     assert raised.value.ranges == (("orders", 0, 10, 50), ("orders", 1, 20, 60))
 
 
@@ -133,3 +162,31 @@ def test_other_refusals_name_the_sink() -> None:
         world.plan(ZERO).raise_refusals("fake:sink", 7)
     assert (raised.value.sink, raised.value.committed) == ("fake:sink", 7)
     assert world.plan(ZERO).position(ZERO) is None
+
+
+def test_only_what_is_committed_is_planned() -> None:
+    world = World([(0, 100), (0, 50)])
+    world.brokers.stable = {ZERO: 60, ONE: 50}
+    world.sink.stand("orders", 0, 40)
+    world.sink.stand("orders", 1, 50)
+    plan = world.plan(ZERO, ONE, read_committed=True)
+    assert plan.backlogs({ZERO: 100, ONE: 50}) == [Backlog(ZERO, 40, 60), Backlog(ONE, 50, 50)]
+    assert plan.lag == 20
+    assert not plan.reached({ZERO: 60, ONE: 50}) and plan.reached({ZERO: 40, ONE: 50})
+
+
+def test_a_table_past_an_open_transaction_waits() -> None:
+    """It was loaded without read_committed before: the log is not shorter than the table."""
+    world = World([(0, 100)])
+    world.brokers.stable = {ZERO: 60}
+    world.sink.stand("orders", 0, 80)
+    plan = world.plan(ZERO, read_committed=True)
+    assert not plan.refusals and plan.backlogs({ZERO: 60}) == [Backlog(ZERO, 80, 80)]
+    assert plan.lag == 0 and plan.reached({ZERO: 60})
+
+
+def test_latest_is_before_an_open_transaction() -> None:
+    world = World([(0, 100)], starting="latest")
+    world.brokers.stable = {ZERO: 60}
+    assert world.plan(ZERO, read_committed=True).starts[ZERO].offset == 60
+    assert world.plan(ZERO).starts[ZERO].offset == 100

@@ -9,6 +9,7 @@ import pytest
 
 from millstream.spark.load.starting import Later
 from millstream.spark.load.stopping import Stop, StoppedError
+from tests.waiting import SECONDS
 
 
 def test_a_value_is_made_in_the_background() -> None:
@@ -59,7 +60,21 @@ def test_the_first_signal_asks_and_the_second_insists() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with stop.by_signals():
         signal.raise_signal(signal.SIGTERM)
-        assert stop.is_wanted and stop.signal == signal.SIGTERM
+        assert stop.wait(SECONDS) and stop.signal == signal.SIGTERM
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_in_the_middle_of_a_wait_does_not_wait_for_it() -> None:
+    """The handler runs on the thread that it interrupts, which may hold the lock of what it waits for."""
+    stop = Stop()
+    handled = threading.Event()
+
+    def interrupted() -> None:
+        with stop._wanted._cond:  # type: ignore[attr-defined]
+            stop._handle(signal.SIGTERM, None)
+            handled.set()
+
+    threading.Thread(target=interrupted, daemon=True).start()
+    assert handled.wait(SECONDS) and stop.wait(SECONDS)

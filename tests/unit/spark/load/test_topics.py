@@ -80,3 +80,36 @@ def test_partitions_that_are_added_are_seen() -> None:
     topics.look()
     brokers.topics = {"orders": (ID, [(0, 10), (0, 0)])}
     assert len(topics.look()) == 2
+
+
+def test_with_read_committed_an_open_transaction_is_the_end_for_now() -> None:
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    brokers = FakeBrokers({"orders": (ID, [(0, 10), (5, 9)])})
+    brokers.stable = {zero: 7, one: 9}
+    found = Topics(brokers, ["orders"], read_committed=True).look()
+    assert found == {zero: Seen(ID_HEX, 0, 10, 7), one: Seen(ID_HEX, 5, 9, 9)}
+    assert [seen.readable_end for seen in found.values()] == [7, 9]
+    assert view(brokers, Clock()).look()[zero].readable_end == 10
+
+
+def test_the_size_of_an_offset_is_asked_for_now_and_then() -> None:
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    brokers = FakeBrokers({"orders": (ID, [(10, 30), (5, 5)])})
+    brokers.sizes = {zero: 1000, one: 0, TopicPartition("others", 0): 7}
+    clock = Clock()
+    topics = view(brokers, clock)
+    seen = topics.look()
+    assert topics.sizes(seen) == {zero: 50.0}
+    brokers.sizes[zero] = 2000
+    assert topics.sizes(seen) == {zero: 50.0} and brokers.measured == 1
+    clock.sleep(61)
+    assert topics.sizes(seen) == {zero: 100.0}
+
+
+def test_who_may_not_ask_for_sizes_does_without() -> None:
+    brokers = FakeBrokers({"orders": (ID, [(0, 10)])})
+    brokers.sizes = None
+    topics = view(brokers, Clock())
+    seen = topics.look()
+    assert topics.sizes(seen) == {} == topics.sizes(seen)
+    assert brokers.measured == 1, "nor asks all the time"

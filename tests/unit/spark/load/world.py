@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from millstream.admin import TopicDescription
+from millstream.admin import LogDirDescription, ReplicaSize, TopicDescription
 from millstream.client.cluster import PartitionInfo
-from millstream.errors import UnknownTopicOrPartitionError
+from millstream.errors import ClusterAuthorizationFailedError, UnknownTopicOrPartitionError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.spark.sinks.base import Progress, Sink, Standing
 
@@ -23,6 +23,11 @@ class FakeBrokers:
         self.topics = topics
         self.glitches: list[dict[str, tuple[str, list[tuple[int, int]]]]] = []
         self.group: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.stable: dict[TopicPartition, int] = {}
+        """Where open transactions begin."""
+        self.sizes: dict[TopicPartition, int] | None = {}
+        """Bytes of logs; None where nobody may ask."""
+        self.measured = 0
         self._shown = topics
 
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]:
@@ -37,9 +42,11 @@ class FakeBrokers:
         return found
 
     def list_offsets(
-        self, partitions: list[TopicPartition], spec: str
+        self, partitions: list[TopicPartition], spec: str, *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         which = 0 if spec == "earliest" else 1
+        if which and isolation_level == "read_committed" and self.stable:
+            return {one: OffsetAndTimestamp(self.stable[one], -1) for one in partitions}
         return {
             one: OffsetAndTimestamp(self._shown[one.topic][1][one.partition][which], -1) for one in partitions
         }
@@ -48,6 +55,13 @@ class FakeBrokers:
         self, group: str, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return {one: self.group[one] for one in partitions if one in self.group}
+
+    def describe_log_dirs(self, *, timeout: float | None = None) -> list[LogDirDescription]:
+        self.measured += 1
+        if self.sizes is None:
+            raise ClusterAuthorizationFailedError
+        replicas = [ReplicaSize(*where, size, 0, False) for where, size in self.sizes.items()]
+        return [LogDirDescription(1, "/data", tuple(replicas))]
 
 
 def _info(topic: str, partition: int) -> PartitionInfo:

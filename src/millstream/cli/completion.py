@@ -1,0 +1,78 @@
+"""What a shell offers when Tab is pressed: topics and groups as the broker has them, and fixed words.
+
+Quickly or not at all: nobody may have to wait for a broker that is not there, and nothing may be printed into
+the line that is being typed.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from millstream.cli.options import DEFAULT_SERVERS
+from millstream.settings import Address, read_addresses
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin
+
+Completer = Callable[[typer.Context, str], list[str]]
+
+_CONNECT_SECONDS: Final = 0.3
+_ANSWER_SECONDS: Final = 1.0
+
+
+def topics(context: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin so; Kafka's own only when asked for by their underscores."""
+    with suppress(Exception), _admin(context) as admin:
+        names = admin.list_topics(internal=incomplete.startswith("_"), timeout=_ANSWER_SECONDS)
+        return _those(names, context, incomplete)
+    return []
+
+
+def groups(context: typer.Context, incomplete: str) -> list[str]:
+    """The groups that begin so."""
+    with suppress(Exception), _admin(context) as admin:
+        found = admin.list_groups(timeout=_ANSWER_SECONDS)
+        return _those([one.group_id for one in found], context, incomplete)
+    return []
+
+
+def words(*known: str) -> Completer:
+    """What completes to one of a few words."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return [word for word in known if word.startswith(incomplete)]
+
+    return complete
+
+
+def _those(names: list[str], context: typer.Context, incomplete: str) -> list[str]:
+    """Names that begin so and were not typed yet."""
+    typed = {word for value in context.params.values() if isinstance(value, list | tuple) for word in value}
+    return sorted(name for name in names if name.startswith(incomplete) and name not in typed)
+
+
+@contextmanager
+def _admin(context: typer.Context) -> Iterator[Admin]:
+    """A client that gives up soon. Raises where nobody listens."""
+    logging.disable(logging.CRITICAL)
+    servers = context.params.get("servers") or DEFAULT_SERVERS
+    if not any(map(_answers, read_addresses(servers))):
+        raise ConnectionError(servers)
+    from millstream.admin import Admin
+
+    with Admin({"bootstrap.servers": servers, "client.id": "millstream-cli"}) as admin:
+        yield admin
+
+
+def _answers(address: Address) -> bool:
+    try:
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""What to say about a command line that the parser refuses: one sentence, with the way to say it here.
+
+Whoever has used Kafka's shell tools has their options in the fingers. They are not understood, as they would
+have to be explained twice, but each is answered with what it is called here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+KAFKA_SAYS: Final = {
+    "--topic": "write the topic's name alone",
+    "--group": "write the group's name alone",
+    "--from-beginning": "write --from earliest",
+    "--offset": "write --from OFFSET",
+    "--max-messages": "write --max",
+    "--timeout-ms": "write --timeout, in seconds",
+    "--whitelist": "name the topics",
+    "--include": "name the topics",
+    "--formatter": "write --format",
+    "--value-deserializer": "write --value-format",
+    "--key-deserializer": "write --key-format",
+    "--consumer-property": "write --property",
+    "--producer-property": "write --property",
+    "--reader-property": "write --key, --key-separator or --format",
+    "--formatter-property": "write --keys, --timestamps, --headers or --format",
+    "--compression-codec": "write --compression",
+    "--request-required-acks": "write --property acks=1",
+    "--create": "write 'millstream topic create'",
+    "--list": "write 'millstream topic list' or 'millstream group list'",
+    "--describe": "write 'millstream topic describe' or 'millstream group describe'",
+    "--alter": "write 'millstream topic add-partitions' or 'millstream topic config'",
+    "--delete": "write 'millstream topic delete' or 'millstream group delete'",
+    "--reset-offsets": "write 'millstream group reset'",
+    "--add-config": "write --set NAME=VALUE",
+    "--delete-config": "write --unset NAME",
+    "--to-earliest": "write --to earliest",
+    "--to-latest": "write --to latest",
+    "--to-offset": "write --to OFFSET",
+    "--to-datetime": "write --to TIME, such as 2026-01-31T12:00",
+    "--by-duration": "write --to AGE, such as 15m",
+    "--shift-by": "write --to shift:-100",
+    "--execute": "leave it out: it is done unless there is --dry-run",
+    "--all-topics": "leave it out: without --topic it is all topics of the group",
+    "--all-groups": "name the groups: 'millstream group list' has them",
+    "--command-config": "there is only --bootstrap-servers yet",
+}
+"""Options of Kafka's shell tools, and what to write here."""
+
+
+def sentence(error: typer.TyperException) -> str:
+    """What is wrong, without a capital and a full stop; empty when the help was printed instead."""
+    message = error.format_message().strip().rstrip(".")
+    if not message:
+        return ""
+    hint = KAFKA_SAYS.get(getattr(error, "option_name", None) or "")
+    if hint is not None:
+        return f"no such option: {getattr(error, 'option_name', '')}: {hint}"
+    text = message.replace(". Did you mean", ": did you mean").replace("Value error, ", "")
+    return text[0].lower() + text[1:]

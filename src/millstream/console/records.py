@@ -1,0 +1,161 @@
+"""Records of a topic for a page: which offsets to read (pure), and reading them without a group.
+
+What is read is bounded three ways: in records, in bytes and in time. Each record is made small at once, so a
+topic of large values costs the network, not memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from millstream.cli.output import time_text
+from millstream.config import ClientConfig
+from millstream.console.looking import TopicLook
+from millstream.console.showing import Shown, shown, visible
+from millstream.consumer import Consumer, Record
+from millstream.model import TopicPartition
+
+MOST_RECORDS: Final = 200
+USUAL_RECORDS: Final = 20
+
+_MOST_READ: Final = 2_000
+"""Of all partitions together, when the newest are looked for."""
+_MOST_BYTES: Final = 32 << 20
+_READ_SECONDS: Final = 4.0
+_PREVIEW_BYTES: Final = 2 << 10
+_WHOLE_BYTES: Final = 64 << 10
+"""How much is shown of a record that is looked at alone."""
+_MOST_HEADERS: Final = 50
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, from ``start`` up to ``stop``."""
+
+    start: int
+    stop: int
+
+
+Ranges = dict[TopicPartition, Range]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLook:
+    """One record, made small."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Shown
+    value: Shown
+    headers: tuple[tuple[str, Shown], ...]
+    headers_left_out: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp_ms,
+            "time": time_text(self.timestamp_ms),
+            "key": self.key.as_dict(),
+            "value": self.value.as_dict(),
+            "headers": [{"name": name, **value.as_dict()} for name, value in self.headers],
+            "headers_left_out": self.headers_left_out,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read. ``is_complete`` is false where a bound ended the reading."""
+
+    records: tuple[RecordLook, ...]
+    is_complete: bool = True
+
+
+def newest(topic: TopicLook, count: int, partition: int | None = None) -> Ranges:
+    """Where the newest ``count`` records lie: so many of each partition, as any of them may have them all.
+
+    Of a topic with many partitions fewer are read from each, and the newest of all is then nearly that.
+    """
+    chosen = [one for one in topic.partitions if partition in (None, one.partition)]
+    each = max(1, min(count, _MOST_READ // max(1, len(chosen))))
+    return {
+        TopicPartition(topic.name, one.partition): Range(max(one.start, one.end - each), one.end)
+        for one in chosen
+        if one.start is not None and one.end is not None and one.end > one.start
+    }
+
+
+def from_offset(topic: TopicLook, partition: int, offset: int, count: int) -> Ranges:
+    """``count`` offsets of one partition from ``offset`` on, or what there is of them."""
+    one = next(each for each in topic.partitions if each.partition == partition)
+    if one.start is None or one.end is None:
+        return {}
+    start = max(one.start, offset)
+    stop = min(one.end, start + count)
+    return {TopicPartition(topic.name, partition): Range(start, stop)} if start < stop else {}
+
+
+def read(settings: Mapping[str, object], ranges: Ranges, count: int) -> Found:
+    """Read these ranges, and return the newest ``count`` records of them, the newest first."""
+    if not ranges:
+        return Found(())
+    limit = _WHOLE_BYTES if count == 1 else _PREVIEW_BYTES
+    with Consumer(_consumer_settings(settings)) as consumer:
+        consumer.assign(list(ranges))
+        for partition, bounds in ranges.items():
+            consumer.seek(partition, bounds.start)
+        records, is_complete = _read_all(consumer, ranges, limit)
+    records.sort(key=lambda one: (one.timestamp_ms, one.offset, one.partition), reverse=True)
+    return Found(tuple(records[:count]), is_complete)
+
+
+def _consumer_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """The console's settings, as far as a consumer has them, and what makes it read without a trace."""
+    shared = ClientConfig.names()
+    return {
+        **{name: value for name, value in settings.items() if name.replace(".", "_") in shared},
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": "false",
+        "fetch.max.bytes": 4 << 20,
+        "max.partition.fetch.bytes": 256 << 10,
+        "queued.max.bytes": 8 << 20,
+        "max.poll.records": 100,
+    }
+
+
+def _read_all(consumer: Consumer, ranges: Ranges, limit: int) -> tuple[list[RecordLook], bool]:
+    deadline_s = time.monotonic() + _READ_SECONDS
+    bytes_left = _MOST_BYTES
+    found: list[RecordLook] = []
+    waiting = set(ranges)
+    while waiting:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or bytes_left <= 0:
+            return found, False
+        for record in consumer.poll(timeout=left_s):
+            bytes_left -= len(record.key or b"") + len(record.value or b"")
+            if record.offset < ranges[record.topic_partition].stop:
+                found.append(look_at(record, limit))
+        # A position may pass the end of its range without a record: compaction and markers leave gaps.
+        done = {one for one in waiting if consumer.position(one, timeout=_READ_SECONDS) >= ranges[one].stop}
+        if done:
+            consumer.pause(*done)
+            waiting -= done
+    return found, True
+
+
+def look_at(record: Record, limit: int) -> RecordLook:
+    """A record with at most ``limit`` bytes of its value, and of its key and each header."""
+    headers = record.headers[:_MOST_HEADERS]
+    return RecordLook(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp,
+        key=shown(record.key, limit),
+        value=shown(record.value, limit),
+        headers=tuple((visible(name[:limit]), shown(value, limit)) for name, value in headers),
+        headers_left_out=len(record.headers) - len(headers),
+    )

@@ -1,0 +1,303 @@
+"""What has a client send a request of each API: calls of users, whose next request the proxy refuses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from millstream.wire.apis import Api
+from tests.kafka.differential.values import API_BY_NAME
+from tests.kafka.frame_proxy import FrameProxy
+from tests.kafka.refusals import Refusal
+from tests.waiting import SECONDS, until
+
+QUICK: Final[dict[str, Any]] = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 100}
+MEMBER: Final[dict[str, Any]] = {
+    **QUICK,
+    "auto_offset_reset": "earliest",
+    "heartbeat_interval_ms": 100,
+    "fetch_max_wait_ms": 100,
+    "enable_auto_commit": False,
+}
+
+
+class World:
+    """A broker behind a proxy, with one topic of one partition, and ways around the proxy."""
+
+    def __init__(self, proxy: FrameProxy, producer: Producer, admin: Admin, topic: str) -> None:
+        self.proxy = proxy
+        self.producer = producer
+        self.admin = admin
+        self.partition = TopicPartition(topic, 0)
+
+    def write(self) -> int:
+        """Write a record past the proxy; returns its offset."""
+        sent = self.producer.send(self.partition.topic, b"x", partition=0)
+        return sent.result(SECONDS).offset
+
+
+class Scenario:
+    """One client under a name of its own. ``prepare`` comes before the refusal, ``act`` meets it.
+
+    ``go_on`` follows when ``act`` has raised, or when the refusal may have consequences later.
+    """
+
+    has_consequences = False
+
+    def __init__(self, world: World, asker: str) -> None:
+        self.world = world
+        self.api: Api = API_BY_NAME[asker.partition(",")[0]]
+        self.name = f"{self.api.name}-{uuid.uuid4().hex[:12]}"
+        self.common: dict[str, Any] = {
+            "bootstrap_servers": world.proxy.address,
+            "client_id": self.name,
+        }
+
+    def refuse(self, code: int, level: int) -> Refusal:
+        self.world.proxy.refusal = refusal = Refusal(self.api, code, self.name, level)
+        return refusal
+
+    def prepare(self) -> None:
+        """Get as far as to the request that is to be refused."""
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        self.act()
+
+    def close(self) -> None:
+        """End the client."""
+
+
+class Sending(Scenario):
+    """A producer that sends; ``count`` records in one batch."""
+
+    def __init__(self, world: World, asker: str, count: int = 1, *, is_new: bool = False) -> None:
+        super().__init__(world, asker)
+        self._count = count
+        self._is_new = is_new
+        linger_ms = 0 if count == 1 else 5000
+        self._producer = Producer(**self.common, **QUICK, linger_ms=linger_ms)
+
+    def prepare(self) -> None:
+        if not self._is_new:
+            self.act()
+
+    def act(self) -> None:
+        topic = self.world.partition.topic
+        sent = [self._producer.send(topic, b"x" * 100, partition=0) for _ in range(self._count)]
+        if self._count > 1:
+            self._producer.flush(SECONDS)
+        offsets = [each.result(SECONDS).offset for each in sent]
+        known = [offset for offset in offsets if offset >= 0]
+        assert known == list(range(known[0], known[0] + self._count)) if known else self._count == 1
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class Reading(Scenario):
+    """A consumer; ``step`` writes a record, and reads up to it: nothing is lost, and nothing comes twice."""
+
+    def __init__(self, world: World, asker: str, **settings: object) -> None:
+        super().__init__(world, asker)
+        self.consumer = Consumer(**self.common, **MEMBER | settings)
+        self._next_offset: int | None = None
+
+    def step(self) -> None:
+        written = self.world.write()
+
+        def poll() -> bool:
+            for record in self.consumer.poll(0.1):
+                assert self._next_offset in (None, record.offset), "neither lost nor repeated"
+                self._next_offset = record.offset + 1
+            return self._next_offset == written + 1
+
+        until(poll, f"the record at {written}: {self.consumer.diagnose()}")
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class Fetching(Reading):
+    """Reads a partition of its own choice."""
+
+    def prepare(self) -> None:
+        self.consumer.assign([self.world.partition])
+        self.consumer.seek(self.world.partition, self.world.write())
+        self.step()
+
+    def act(self) -> None:
+        self.step()
+        refusal = self.world.proxy.refusal
+        until(lambda: self.world.proxy.refusal is not refusal or refusal is None, "a fetch is refused")
+        self.step()
+
+    def go_on(self) -> None:
+        self.step()
+
+
+class Asking(Reading):
+    """A consumer that is asked for something."""
+
+    def __init__(self, world: World, asker: str, ask: Callable[[Asking], object], **settings: object) -> None:
+        super().__init__(world, asker, **settings)
+        self._ask = ask
+
+    def prepare(self) -> None:
+        self.consumer.assign([self.world.partition])
+        self.consumer.seek(self.world.partition, self.world.write())
+        self.step()
+
+    def act(self) -> None:
+        self._ask(self)
+
+
+def _to_the_end(scenario: Asking) -> None:
+    partition = scenario.world.partition
+    scenario.consumer.seek_to_end(partition)
+    assert scenario.consumer.position(partition, SECONDS) > 0
+
+
+def _validate(scenario: Asking) -> None:
+    partition = scenario.world.partition
+    scenario.consumer.seek(partition, OffsetAndMetadata(1, "", 0))
+    assert scenario.consumer.position(partition, SECONDS) == 1
+
+
+class Joining(Reading):
+    """A member that is on its way into a group."""
+
+    def __init__(self, world: World, asker: str) -> None:
+        super().__init__(world, asker, group_id=f"g-{uuid.uuid4().hex}")
+        self._is_subscribed = False
+
+    def act(self) -> None:
+        if not self._is_subscribed:
+            self.consumer.subscribe([self.world.partition.topic])
+            self._is_subscribed = True
+        self.step()
+
+
+class Belonging(Joining):
+    """A member that has read and committed something."""
+
+    def prepare(self) -> None:
+        super().act()
+        self.consumer.commit(timeout=SECONDS)
+
+    def act(self) -> None:
+        refusal = self.world.proxy.refusal
+        until(lambda: self.world.proxy.refusal is not refusal or refusal is None, "a request is refused")
+        self.step()
+
+    def go_on(self) -> None:
+        self.step()
+
+
+class Committing(Belonging):
+    """A member that commits, and then goes on reading."""
+
+    has_consequences = True
+
+    def act(self) -> None:
+        self.consumer.commit(timeout=SECONDS)
+
+
+class Leaving(Belonging):
+    """A member that leaves."""
+
+    def act(self) -> None:
+        self.consumer.close(SECONDS)
+
+
+class Administering(Scenario):
+    """An administrator's call."""
+
+    def __init__(self, world: World, asker: str, call: Callable[[Admin, World, str], object]) -> None:
+        super().__init__(world, asker)
+        self._admin = Admin(**self.common, **QUICK)
+        self._call = call
+
+    def prepare(self) -> None:
+        self._admin.describe_cluster()
+
+    def act(self) -> None:
+        self._call(self._admin, self.world, self.name)
+
+    def close(self) -> None:
+        self._admin.close()
+
+
+def _topic(world: World, name: str) -> str:
+    world.admin.create_topic(name, partitions=1, exist_ok=True)
+    return name
+
+
+def _group(world: World, name: str) -> str:
+    world.admin.reset_offsets(name, offsets={world.partition: 0})
+    return name
+
+
+def _committed(scenario: Asking) -> None:
+    scenario.consumer.committed([scenario.world.partition], SECONDS)
+
+
+def _admin(call: Callable[[Admin, World, str], object]) -> Callable[[World, str], Scenario]:
+    return partial(Administering, call=call)
+
+
+def _asking(ask: Callable[[Asking], object], **settings: object) -> Callable[[World, str], Scenario]:
+    return partial(Asking, ask=ask, **settings)
+
+
+SCENARIOS: Final[Mapping[str, Callable[[World, str], Scenario]]] = {
+    "Produce": Sending,
+    "Produce, several records": partial(Sending, count=4),
+    "InitProducerId": partial(Sending, is_new=True),
+    "Fetch": Fetching,
+    "Fetch, its session": Fetching,
+    "ListOffsets": _asking(_to_the_end),
+    "ListOffsets, end_offsets": _asking(
+        lambda scenario: scenario.consumer.end_offsets([scenario.world.partition], SECONDS)
+    ),
+    "ListOffsets, Admin": _admin(lambda admin, world, name: admin.list_offsets([world.partition])),
+    "OffsetForLeaderEpoch": _asking(_validate),
+    "Metadata": Joining,
+    "Metadata, of partitions": Joining,
+    "Metadata, all of it": Joining,
+    "Metadata, Producer": partial(Sending, is_new=True),
+    "FindCoordinator": _asking(_committed, group_id="asking"),
+    "JoinGroup": Joining,
+    "SyncGroup": Joining,
+    "Heartbeat": Belonging,
+    "LeaveGroup": Leaving,
+    "LeaveGroup, one member": Leaving,
+    "OffsetCommit": Committing,
+    "OffsetCommit, Admin": _admin(
+        lambda admin, world, name: admin.reset_offsets(name, offsets={world.partition: 0})
+    ),
+    "OffsetFetch": _asking(_committed, group_id="asking"),
+    "OffsetFetch, of partitions": _asking(_committed, group_id="asking"),
+    "OffsetDelete": _admin(
+        lambda admin, world, name: admin.delete_group_offsets(_group(world, name), [world.partition])
+    ),
+    "OffsetDelete, of partitions": _admin(
+        lambda admin, world, name: admin.delete_group_offsets(_group(world, name), [world.partition])
+    ),
+    "DescribeGroups": _admin(lambda admin, world, name: admin.describe_group(_group(world, name))),
+    "ListGroups": _admin(lambda admin, world, name: admin.list_groups()),
+    "DeleteGroups": _admin(lambda admin, world, name: admin.delete_groups(_group(world, name))),
+    "CreateTopics": _admin(lambda admin, world, name: admin.create_topic(name, partitions=1)),
+    "DeleteTopics": _admin(lambda admin, world, name: admin.delete_topics(_topic(world, name))),
+    "CreatePartitions": _admin(lambda admin, world, name: admin.create_partitions(_topic(world, name), 2)),
+    "DeleteRecords": _admin(lambda admin, world, name: admin.delete_records({world.partition: 0})),
+    "DescribeConfigs": _admin(lambda admin, world, name: admin.topic_configs(world.partition.topic)),
+    "IncrementalAlterConfigs": _admin(
+        lambda admin, world, name: admin.alter_configs(world.partition.topic, {"retention.ms": 1 << 40})
+    ),
+}

@@ -1,0 +1,140 @@
+"""Each error code on each API has exactly one right action: see ``tests.kafka.error_table``.
+
+A proxy refuses one request of a client. What the client does is read off the requests that come next, and off
+what its user is told.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from millstream import Admin, EmbeddedBroker, Producer
+from millstream.errors import MillstreamError
+from millstream.wire import apis
+from millstream.wire.batches import BatchHeader, iter_headers
+from millstream.wire.messages.fetch import FetchRequest
+from millstream.wire.messages.groups import JoinGroupRequest
+from millstream.wire.messages.produce import ProduceRequest
+from millstream.wire.schema import Request
+from tests.kafka import brokers
+from tests.kafka.error_scenarios import SCENARIOS, Scenario, World
+from tests.kafka.error_table import ROWS, TABLE, Act, Row
+from tests.kafka.frame_proxy import FrameProxy
+
+BROKERS = (brokers.EMBEDDED, brokers.APACHE_KAFKA)
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Without a wait for more members, as each row has a group of its own."""
+    if request.param == brokers.APACHE_KAFKA:
+        yield brokers.apache_kafka_address()
+        return
+    with EmbeddedBroker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def world(servers: str) -> Iterator[World]:
+    topic = f"errors-{uuid.uuid4().hex}"
+    with (
+        FrameProxy(watches=True) as proxy,
+        Admin(bootstrap_servers=servers) as admin,
+        Producer(bootstrap_servers=servers, linger_ms=0) as producer,
+    ):
+        proxy.target = int(servers.rpartition(":")[2])
+        admin.create_topic(topic, partitions=1)
+        yield World(proxy, producer, admin, topic)
+        admin.delete_topics(topic)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.asker}-{row.code.name}")
+def test_the_right_action(world: World, row: Row) -> None:
+    scenario = SCENARIOS[row.asker](world, row.asker)
+    try:
+        scenario.prepare()
+        refusal = scenario.refuse(row.code, row.level)
+        error = _error_of(scenario.act)
+        assert refusal.done.is_set(), "nothing was refused"
+        told = _after_the_refusal(scenario)
+        later = _error_of(scenario.go_on) if error is not None or scenario.has_consequences else None
+        check(row, scenario, error, told, later)
+    finally:
+        world.proxy.refusal = None
+        scenario.close()
+
+
+def check(
+    row: Row,
+    scenario: Scenario,
+    error: MillstreamError | None,
+    told: Sequence[Request],
+    later: MillstreamError | None,
+) -> None:
+    """``told`` is what was asked for until the user was told of the outcome."""
+    assert type(error) is (row.error or type(None)), repr(error)
+    if row.act in (Act.RAISE, Act.FATAL):
+        again = [each for each in told[1:] if each.api is scenario.api]
+        assert not again or row.act is Act.FATAL, "raised at once, and not after another attempt"
+        assert type(later) is (row.error if row.act is Act.FATAL else type(None)), repr(later)
+    else:
+        assert later is None, repr(later)
+        assert observed(_after_the_refusal(scenario)) is row.act
+
+
+def observed(requests: Sequence[Request]) -> Act:
+    """What a client did about a refusal; the first request is the one that was refused."""
+    refused, *after = requests
+    place = next((place for place, each in enumerate(after) if each.api is refused.api), None)
+    again = after[place] if place is not None else None
+    between = [each.api for each in after[:place]]
+    joins = [
+        each for each in after[: None if place is None else place + 1] if isinstance(each, JoinGroupRequest)
+    ]
+    if joins and (refused.api is not apis.JOIN_GROUP or not joins[0].member_id):
+        return Act.REJOIN if joins[0].member_id else Act.REJOIN_ANEW
+    if isinstance(refused, ProduceRequest) and isinstance(again, ProduceRequest):
+        if _header(again).producer_epoch > _header(refused).producer_epoch:
+            return Act.NEW_EPOCH
+        if _header(again).record_count < _header(refused).record_count:
+            return Act.SPLIT
+    if isinstance(refused, FetchRequest) and isinstance(again, FetchRequest):
+        if apis.LIST_OFFSETS in between:
+            return Act.RESET
+        if refused.session_epoch > 0 and again.session_epoch == 0:
+            return Act.NEW_SESSION
+    if apis.FIND_COORDINATOR in between:
+        return Act.FIND
+    if again is None:
+        return Act.DONE
+    return Act.REFRESH if apis.METADATA in between else Act.RETRY
+
+
+def _header(request: ProduceRequest) -> BatchHeader:
+    (topic,) = request.topic_data
+    (partition,) = topic.partition_data
+    assert partition.records is not None
+    return next(header for _, header in iter_headers(partition.records))
+
+
+def _after_the_refusal(scenario: Scenario) -> list[Request]:
+    """What the client has asked for, from the request that was refused on."""
+    seen = scenario.world.proxy.seen(scenario.name)
+    first = next(place for place, each in enumerate(seen) if each.is_refused)
+    return [each.request for each in seen[first:]]
+
+
+def _error_of(call: Callable[[], None]) -> MillstreamError | None:
+    try:
+        call()
+    except MillstreamError as error:
+        return error
+    return None
+
+
+def test_every_scenario_has_rows() -> None:
+    assert list(SCENARIOS) == list(TABLE)
+    assert len({(row.asker, row.code) for row in ROWS}) == len(ROWS), "each code has one action"

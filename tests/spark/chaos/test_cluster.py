@@ -1,0 +1,214 @@
+"""On a Spark cluster of real processes: executors and Python workers are killed, tasks run twice or fail.
+
+The table holds exactly what the topic does, and one cycle sufficed: Spark ran the tasks again, the load did
+not begin anew. One cluster and one application serve all tests of this file.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.producer import Producer
+from tests.conftest import NewTopic
+from tests.spark.chaos.faults import Attempt, Fault, attempts
+from tests.spark.chaos.loading import ROOT, Loader, loader
+from tests.spark.chaos.places import DeltaPlace, Place
+from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, send
+from tests.spark.spark_cluster import python_without_millstream, standalone
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PARTITIONS = 4
+EACH = 100
+
+ROUTES: dict[str, dict[str, Any]] = {
+    "fused": SHAPE,
+    # Only Spark knows this function, so rows pass through a DataFrame.
+    "frame": {**SHAPE, "checks": ["abs(price) = price"]},
+    # Rows are kept by Spark and shuffled: an executor that dies takes some of both along.
+    "sql": {**SHAPE, "sql": "SELECT /*+ REPARTITION(2, _offset) */ * FROM batch"},
+}
+
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.sql.shuffle.partitions": "2",
+    # A second attempt after two seconds, once half of the tasks have ended. By then a test has killed what
+    # it wanted to kill.
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "2s",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
+    place = tmp_path_factory.mktemp("cluster")
+    python = python_without_millstream(place)
+    with (
+        standalone(place, hosts=("127.0.0.1", "localhost"), PYSPARK_PYTHON=python) as cluster,
+        loader(place, cluster.address, SETTINGS, PYSPARK_PYTHON=python) as process,
+    ):
+        yield process
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic, producer: Producer) -> str:
+    name = new_topic(partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        send(producer, name, partition, 1000 * partition, 1000 * partition + EACH)
+    return name
+
+
+class Trial:
+    """One load with a fault, and what must be true afterwards."""
+
+    def __init__(
+        self,
+        process: Loader,
+        servers: str,
+        topic: str,
+        group: str,
+        admin: Admin,
+        place: Place,
+        scratch: Path,
+    ) -> None:
+        self.process = process
+        self.place = place
+        self.directory = scratch / "attempts"
+        self.directory.mkdir()
+        self._servers = servers
+        self._topic = topic
+        self._group = group
+        self._admin = admin
+        self._litter = set() if isinstance(place, DeltaPlace) else place.litter()
+
+    def begin(self, route: str, **fault: Any) -> None:
+        wanted = Fault(str(self.directory), **fault)
+        self.process.begin(
+            self._servers, self._topic, self._group, self.place, wanted, **ROUTES[route], max_records=100_000
+        )
+
+    def waiting(self, count: int) -> list[Attempt]:
+        """The attempts that wait to be killed."""
+
+        def found() -> list[Attempt]:
+            assert self.process.process.poll() is None, self.process.told()
+            there = attempts(self.directory, "waiting")
+            return there if len(there) == count else []
+
+        return until(found, lambda: f"{count} attempts wait: {self.process.told()}", seconds=100)
+
+    def assert_exact(self) -> None:
+        """The sink is the topic, in one cycle; nothing that attempts left is to be seen."""
+        report = self.process.report()
+        assert report["records"] == PARTITIONS * EACH == report["loaded"] + report["rejected"]
+        assert report["cycles"] == 1
+        ranges = [(one["partition"], one["start"], one["end"]) for one in report["ranges"]]
+        assert ranges == [(partition, 0, EACH) for partition in range(PARTITIONS)]
+        assert_exact(self.place, self._servers, self._topic)
+        assert_settled(self._admin, self._group, self._topic, self.place)
+
+    def litter(self) -> set[str]:
+        """What attempts left, besides what was there before."""
+        return self.place.litter() - self._litter
+
+    def others(self, one: Attempt, point: str = "written") -> list[Attempt]:
+        """Other attempts of the same task that came to the point."""
+        same = [each for each in attempts(self.directory, point) if each.partition == one.partition]
+        return [each for each in same if each.number != one.number]
+
+
+@pytest.fixture
+def trial(
+    on_cluster: Loader,
+    bootstrap_servers: str,
+    topic: str,
+    group: str,
+    admin: Admin,
+    place: Place,
+    tmp_path: Path,
+) -> Iterator[Trial]:
+    trial = Trial(on_cluster, bootstrap_servers, topic, group, admin, place, tmp_path)
+    yield trial
+    (trial.directory / "go").touch()  # who waits still shall not wait for the deadline
+
+
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("route", ["fused", "sql"])
+def test_an_executor_is_killed(trial: Trial, route: str) -> None:
+    """Its task has written everything, and nobody knows: another attempt writes it again."""
+    trial.begin(route, point="written", times=1)
+    (victim,) = trial.waiting(1)
+    kill(victim.executor)
+    trial.assert_exact()
+    assert trial.others(victim)
+
+
+@pytest.mark.parametrize("route", ["fused", "sql"])
+def test_all_executors_are_killed_at_once(trial: Trial, route: str) -> None:
+    """What Spark had kept of the rows, and shuffled, is gone with them."""
+    trial.begin(route, point="written", times=2)
+    victims = trial.waiting(2)
+    assert len({each.executor for each in victims}) == 2
+    for victim in victims:
+        kill(victim.executor)
+    trial.assert_exact()
+    assert all(trial.others(victim) for victim in victims)
+
+
+@pytest.mark.parametrize("route", ["fused", "sql"])
+def test_a_python_worker_is_killed(trial: Trial, route: str) -> None:
+    trial.begin(route, point="writing", times=1)
+    (victim,) = trial.waiting(1)
+    kill(victim.worker)
+    trial.assert_exact()
+    assert trial.others(victim)
+
+
+@pytest.mark.parametrize("route", ["fused", "frame", "sql"])
+def test_a_task_runs_twice_at_the_same_time(trial: Trial, route: str) -> None:
+    """Speculation: one attempt is slow to tell that it has written everything, so Spark starts another."""
+    trial.begin(route, point="written", times=1)
+    (slow,) = trial.waiting(1)
+    trial.assert_exact()
+    (twin,) = trial.others(slow)
+    assert twin.executor != slow.executor
+    if isinstance(trial.place, DeltaPlace):
+        assert trial.litter(), "both have written: one of them for nothing"
+    else:
+        assert not trial.litter(), "what the slow one had staged was dropped"
+
+
+@pytest.mark.parametrize("route", ["fused", "frame", "sql"])
+def test_tasks_fail_and_run_again(trial: Trial, route: str) -> None:
+    """Three attempts fail after they have written; Spark gives a task four."""
+    trial.begin(route, kind="fail", point="written", times=3)
+    trial.assert_exact()
+    assert len(attempts(trial.directory, "written")) >= 5
+    assert not trial.litter(), "an attempt that fails cleans up"
+
+
+def test_a_task_that_always_fails_ends_the_load_and_the_next_one_goes_on(trial: Trial) -> None:
+    trial.begin("fused", kind="fail", point="written", times=100)
+    answer = trial.process.answer()
+    assert answer["kind"] == "LoadFailedError"
+    assert "this attempt was to fail" in answer["error"] and "running it again is safe" in answer["error"]
+    assert trial.place.rows() == []
+    trial.begin("fused")
+    trial.assert_exact()

@@ -1,0 +1,164 @@
+"""PostgreSQL itself crashes in the middle of a load, and loses what was staged: unlogged tables are empty
+afterwards. The load goes on, or says what failed; the rows are right in any case.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+
+from millstream.admin import Admin
+from millstream.errors import LoadFailedError
+from millstream.spark.load import Detail, Point
+from tests.spark.chaos.conftest import NewLoad
+from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
+from tests.spark.chaos.places import PostgresPlace
+from tests.spark.chaos.records import assert_exact, assert_settled, is_good
+from tests.spark.load.conftest import Background
+from tests.waiting import until
+
+GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
+CYCLE = {"max_records": 24}
+"""Three cycles for the 60 records."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashingServer]:
+    with crashing_postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def database(server: CrashingServer) -> Iterator[PostgresPlace]:
+    server.start()  # if a test has left it as it was
+    place = PostgresPlace(server.url)
+    yield place
+    place.close()
+
+
+class Second:
+    """Knows when the second cycle comes to a point."""
+
+    def __init__(self, point: Point) -> None:
+        self.point = point
+        self.cycles: list[str] = []
+
+    def is_due(self, point: Point, detail: Detail) -> bool:
+        if point is not self.point or not detail.cycle_id or detail.cycle_id in self.cycles:
+            return False
+        self.cycles.append(detail.cycle_id)
+        return len(self.cycles) == 2
+
+
+@pytest.mark.parametrize(
+    "point",
+    [Point.TASKS_STARTED, Point.TASKS_DONE, Point.SINK_COMMITTED],
+    ids=lambda point: point.name.lower(),
+)
+def test_the_server_crashes_and_the_load_goes_on(
+    point: Point,
+    server: CrashingServer,
+    database: PostgresPlace,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_load: NewLoad,
+) -> None:
+    second = Second(point)
+
+    def crash(point: Point, detail: Detail) -> None:
+        if second.is_due(point, detail):
+            server.restart()
+
+    report = new_load(topic, database, observer=crash, **CYCLE).run_once()
+    assert len(second.cycles) >= 2, "it came to that"
+    assert report.loaded == GOOD
+    assert_exact(database, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, database)
+
+
+def test_the_server_crashes_in_the_middle_of_a_commit(
+    server: CrashingServer,
+    database: PostgresPlace,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_load: NewLoad,
+) -> None:
+    """Progress has moved and rows are there, in a transaction that never ends. What held it up is forgotten
+    by the server, too, so that the next one ends.
+    """
+    new_load(topic, database, starting="latest").run_once()
+    admin.reset_offsets(group, "earliest", topics=topic)
+    load = Background(new_load(topic, database).run_once)
+    with holding_commits(server.url, database) as is_held:
+        load.thread.start()
+        until(lambda: is_held() or not load.thread.is_alive(), "its transaction")
+        assert load.thread.is_alive(), load.join()
+        assert database.rows() == []
+        server.restart()
+    load.join()
+    assert_exact(database, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, database)
+
+
+@contextmanager
+def holding_commits(url: str, database: PostgresPlace) -> Iterator[Callable[[], bool]]:
+    """A commit stops in the middle of its transaction; gives a function: whether one has."""
+    key = uuid.uuid4().int % (1 << 31)
+    table = parse_qs(urlsplit(database.address).query)["table"][0]
+    connection = psycopg.connect(url, autocommit=True)
+    try:
+        connection.execute(
+            f"""
+            CREATE FUNCTION hold_{table}() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_advisory_xact_lock({key}); RETURN NULL; END $$;
+            CREATE TRIGGER hold AFTER INSERT ON "{table}"
+            FOR EACH STATEMENT EXECUTE FUNCTION hold_{table}();
+            SELECT pg_advisory_lock({key})
+            """
+        )
+        waiting = f"SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = {key} AND NOT granted"
+        yield lambda: connection.execute(waiting).fetchone() is not None
+    finally:
+        connection.close()
+
+
+def test_the_server_stays_away(
+    server: CrashingServer,
+    database: PostgresPlace,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_load: NewLoad,
+) -> None:
+    """The load fails, and says all that somebody has to know who is called at night."""
+    second = Second(Point.TASKS_DONE)
+
+    def crash(point: Point, detail: Detail) -> None:
+        if second.is_due(point, detail):
+            server.crash()
+
+    with pytest.raises(LoadFailedError) as raised:
+        new_load(topic, database, observer=crash, **CYCLE).run_once()
+    text = str(raised.value)
+    for partition in range(2):
+        assert f"{topic}-{partition} [12, 24)" in text
+    assert database.sink().name in text and raised.value.sink == database.sink().name
+    assert raised.value.ranges == ((topic, 0, 12, 24), (topic, 1, 12, 24))
+    assert 0 < raised.value.committed < GOOD and f"committed {raised.value.committed} rows" in text
+    assert "running it again is safe" in text
+    server.start()
+    assert len(database.rows()) == raised.value.committed
+    report = new_load(topic, database).run_once()
+    assert report.loaded == GOOD - raised.value.committed
+    assert_exact(database, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, database)

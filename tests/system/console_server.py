@@ -1,0 +1,145 @@
+"""The web console for tests: the real server on a thread, asked over HTTP, and its pages taken apart."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any, Final
+
+from millstream.console.console import Console, Settings
+from millstream.console.server import Server, listen
+from tests.waiting import SECONDS, until
+
+VOID: Final = {"meta", "link", "input", "path", "br", "img"}
+"""Elements without an end."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the console answered."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def page(self) -> Page:
+        return Page.of(self.text)
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: its text, its links, its tables. A tag that is not closed is an error."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.words: list[str] = []
+
+    @classmethod
+    def of(cls, text: str) -> Page:
+        page = cls()
+        page.feed(text)
+        page.close()
+        assert page.open == [], page.open
+        return page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        if tag == "a":
+            self.links.append(attributes.get("href") or "")
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] = f"{self.rows[-1][-1]}{data}".strip()
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def row(self, name: str) -> list[str]:
+        """The row of a table that begins with this name."""
+        found = [row for row in self.rows if row and row[0] == name]
+        assert found, f"no row {name!r} in {self.rows}"
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A console that is running."""
+
+    console: Console
+    port: int
+
+    def get(self, path: str, *, host: str = "", method: str = "GET") -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}"})
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, headers, response.read().decode())
+        finally:
+            connection.close()
+
+    def ok(self, path: str) -> Answer:
+        answer = self.get(path)
+        assert answer.status == 200, answer
+        return answer
+
+    def page(self, path: str) -> Page:
+        return self.ok(path).page
+
+    def until_round(self) -> None:
+        """Wait until a round has ended that began after this call."""
+        before = self.ok("/healthz").json["rounds"]
+
+        def looked() -> bool:
+            self.get("/api/overview")
+            return bool(self.ok("/healthz").json["rounds"] >= before + 2)
+
+        until(looked, "two rounds of the sampler")
+
+
+@contextmanager
+def serving(servers: str, refresh_s: float = 0.2, **settings: Any) -> Iterator[Served]:
+    """A console that looks at these brokers, until the block ends."""
+    listener = listen("127.0.0.1", 0)
+    console = Console(Settings(servers, refresh_s, **settings))
+    server = Server(console, local_only=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, "the console to start")
+        yield Served(console, listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(SECONDS)
+        listener.close()
+        console.disconnect()
+    assert not thread.is_alive(), "the console does not end"

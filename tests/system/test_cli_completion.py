@@ -1,0 +1,140 @@
+"""What a shell offers on Tab: asked as bash asks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream import Admin, EmbeddedBroker, TopicPartition
+from tests.waiting import SECONDS
+
+MILLSTREAM = Path(sys.executable).with_name("millstream")
+
+
+def complete(line: str, servers: str) -> list[str]:
+    """The words that are offered where the line ends."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [MILLSTREAM],
+        env={
+            **os.environ,
+            "MILLSTREAM_BOOTSTRAP_SERVERS": servers,
+            "_MILLSTREAM_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        },
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.stderr == "", done
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedBroker() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        for name in ("orders", "orders-clean", "payments"):
+            admin.create_topic(name)
+        for group in ("audit", "billing"):
+            admin.reset_offsets(group, offsets={TopicPartition("orders", 0): 0})
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("millstream top", ["topic"]),
+        ("millstream topic describe ", ["orders", "orders-clean", "payments"]),
+        ("millstream topic describe orders-", ["orders-clean"]),
+        ("millstream topic describe orders ", ["orders-clean", "payments"]),
+        ("millstream topic delete p", ["payments"]),
+        ("millstream topic config __", ["__consumer_offsets"]),
+        ("millstream produce pay", ["payments"]),
+        ("millstream consume orders pa", ["payments"]),
+        ("millstream consume orders --group ", ["audit", "billing"]),
+        ("millstream consume orders --from l", ["latest"]),
+        ("millstream consume orders --format ", ["text", "json", "table", "raw"]),
+        ("millstream group describe ", ["audit", "billing"]),
+        ("millstream group reset audit --to ea", ["earliest"]),
+        ("millstream group reset audit --topic p", ["payments"]),
+        ("millstream load orders --gr", ["--group"]),
+        ("millstream load orders --group b", ["billing"]),
+        ("millstream load status pa", ["payments"]),
+        ("millstream load pa", ["payments"]),
+        ("millstream load st", ["status"]),
+        ("millstream load --onc", ["--once"]),
+        ("millstream produce orders --compression z", ["zstd"]),
+        ("millstream broker --log-level DE", ["DEBUG"]),
+    ],
+)
+def test_what_is_offered(line: str, expected: list[str], servers: str) -> None:
+    assert complete(line, servers) == expected
+
+
+def test_the_broker_that_is_named_in_the_line(servers: str) -> None:
+    assert complete(f"millstream topic describe -b {servers} pay", "127.0.0.1:1") == ["payments"]
+
+
+def test_without_a_broker_nothing_is_offered_and_nothing_said(servers: str) -> None:
+    with socket.socket() as unused:  # bound but not listening: nobody else can listen there
+        unused.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert complete("millstream topic describe ", nowhere) == []
+        assert complete("millstream group describe ", nowhere) == []
+        assert complete("millstream topic describe ", f"{nowhere},{servers}") != []
+    assert complete("millstream topic describe ", "nonsense") == []
+
+
+def test_a_broker_that_does_not_answer() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        assert complete("millstream topic describe ", f"127.0.0.1:{silent.getsockname()[1]}") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_it_is_installed_for_a_shell(shell: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [MILLSTREAM, "--install-completion", shell],
+        env={**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    written = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_MILLSTREAM_COMPLETE" in text for text in written)
+
+
+def test_bash_completes(servers: str, tmp_path: Path) -> None:
+    """The script that is printed works in a shell: the words are those of the broker."""
+    script = tmp_path / "complete.sh"
+    environment = {**os.environ, "PATH": f"{MILLSTREAM.parent}{os.pathsep}{os.environ['PATH']}"}
+    shown = subprocess.run(
+        [MILLSTREAM, "--show-completion", "bash"],
+        env={**environment, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    script.write_text(shown.stdout)
+    typed = "COMP_WORDS=(millstream topic describe pay); COMP_CWORD=3; _millstream_completion"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"source {script}; {typed} millstream; echo ${{COMPREPLY[@]}}"],
+        env={**environment, "MILLSTREAM_BOOTSTRAP_SERVERS": servers},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.stdout.split() == ["payments"], done

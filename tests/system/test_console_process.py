@@ -1,0 +1,166 @@
+"""``millstream console`` as a process: starting, ending, who may look, and brokers that come and go."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from millstream import Admin, EmbeddedBroker
+from tests.system.cli_process import Cli
+from tests.system.console_server import Served, serving
+from tests.waiting import SECONDS, until
+
+
+@contextmanager
+def nobody_there() -> Iterator[str]:
+    """An address at which nobody listens, and nobody can meanwhile."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{unused.getsockname()[1]}"
+
+
+def get(url: str, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=SECONDS)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code and what was said on standard error; the process is gone after this, whatever it did."""
+    try:
+        _, err = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    return process.returncode, err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_serves_until_a_signal(
+    millstream_broker: EmbeddedBroker, millstream_topic: str, number: signal.Signals, code: int
+) -> None:
+    process = Cli(millstream_broker.bootstrap_servers).start("console", "--port", "0", "--json")
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["pid"] == process.pid
+        status, text = get(ready["url"], "/")
+        assert (status, millstream_topic in text) == (200, True)
+        assert "default-src" not in text
+        process.send_signal(number)
+    finally:
+        code_and_words = ended(process)
+    assert code_and_words == (code, "")
+
+
+def test_a_signal_ends_it_while_it_waits_for_brokers() -> None:
+    with nobody_there() as address:
+        process = Cli(address).start("console", "--port", "0")
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("millstream console is ready on http://127.0.0.1:")
+            url = next(word for word in line.split() if word.startswith("http")).rstrip(",")
+            until(lambda: get(url, "/healthz")[0] == 200, "an answer", or_error=OSError)
+            process.send_signal(signal.SIGTERM)
+        finally:
+            code, _ = ended(process)
+    assert code == 143
+
+
+def test_misuse_is_told(millstream_broker: EmbeddedBroker) -> None:
+    cli = Cli(millstream_broker.bootstrap_servers)
+    assert "add --allow-remote" in cli.fails("console", "--host", "0.0.0.0", code=2)
+    assert "--bootstrap-servers 'nowhere'" in cli.fails("console", "-b", "nowhere", code=2)
+    assert "is no place to load to" in cli.fails("console", "--table", "lake/orders", code=2)
+    assert "retry.backoff.ms" in cli.fails("console", "--property", "retry.backof.ms=1", code=2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot listen on 127.0.0.1:{port}" in cli.fails("console", "--port", port)
+
+
+def test_without_its_packages_it_says_how_to_get_them() -> None:
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from millstream.cli import main; sys.exit(main(['console', '--port', '0']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'millstream[console]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_names_headers_and_methods(millstream_broker: EmbeddedBroker) -> None:
+    with serving(millstream_broker.bootstrap_servers) as served:
+        for host in ("localhost", f"localhost:{served.port}", "[::1]:1234", "127.0.0.1"):
+            assert served.get("/healthz", host=host).status == 200
+        refused = served.get("/api/overview", host="evil.example")
+        assert refused.status == 421
+        assert "cluster" not in refused.text
+        for path in ("/", "/api/overview", "/static/console.js", "/nowhere"):
+            headers = served.get(path).headers
+            assert headers["content-security-policy"].startswith("default-src 'self'; ")
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "access-control-allow-origin" not in headers
+        assert served.get("/").headers["cache-control"] == "no-store"
+        assert served.get("/", method="POST").status == 405
+        assert served.get("/api/topics", method="DELETE").status == 405
+        assert served.get("/", method="HEAD").text == ""
+        for path in ("/static/../server.py", "/static/%2e%2e/server.py", "/static/..%2fserver.py"):
+            assert served.get(path).status == 404
+
+
+def trouble(served: Served) -> str:
+    found = served.ok("/api/overview").json["trouble"]
+    assert found is None or isinstance(found, str)
+    return found or ""
+
+
+def test_a_broker_that_goes_and_comes_back(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        address = broker.bootstrap_servers
+        with Admin(bootstrap_servers=address) as admin:
+            admin.create_topic("kept")
+        with serving(address) as served:
+            served.until_round()
+            assert trouble(served) == ""
+            broker.stop()
+            until(lambda: trouble(served), "the console to notice")
+            reason = f"No broker answers at {address} (connection refused): start one with"
+            until(lambda: trouble(served).startswith(reason), lambda: trouble(served))
+            page = served.page("/")
+            assert "kept" in page.text, "the last data stay"
+            assert "it is renewed as soon as a broker answers" in page.text
+            assert served.ok("/healthz").json["broker"] == "down"
+            assert served.get("/topics/kept").status == 200
+            with EmbeddedBroker(tmp_path, listen=address):
+                until(lambda: not trouble(served), "the console to recover")
+                assert served.ok("/healthz").json["broker"] == "up"
+
+
+def test_no_broker_from_the_start() -> None:
+    with nobody_there() as address, serving(address) as served:
+        answer = served.get("/")
+        assert answer.status == 503
+        until(lambda: "connection refused" in served.get("/").text, "the reason")
+        page = served.get("/").page
+        assert f"No broker answers at {address}" in page.text
+        assert "millstream broker" in page.text
+        assert served.get("/api/topics/x").status == 503
+        assert served.get("/healthz").json["broker"] == "down"

@@ -1,0 +1,79 @@
+"""Other people's bytes: bounded, never altered, and nothing in them hides."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.console.showing import Shown, shown, visible
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (None, Shown("null", "", 0)),
+        (b"", Shown("empty", "", 0)),
+        (b"plain", Shown("text", "plain", 5)),
+        ("Größe €".encode(), Shown("text", "Größe €", 11)),
+        (b"two\nlines\t", Shown("text", "two\nlines\t", 10)),
+        (b"\x00\x01\xff", Shown("hex", "00 01 ff", 3)),
+        (b"\xc3\x28", Shown("hex", "c3 28", 2)),
+        (b"\x1b[31mred", Shown("hex", "1b 5b 33 31 6d 72 65 64", 8)),
+        (b"42", Shown("text", "42", 2)),
+        (b'"text"', Shown("text", '"text"', 6)),
+        (b"{}", Shown("json", "{}", 2)),
+        (b'[1,{"a":[]}]', Shown("json", '[\n  1,\n  {\n    "a": []\n  }\n]', 12)),
+        (b"{not json}", Shown("text", "{not json}", 10)),
+        (b"{'a': 1}", Shown("text", "{'a': 1}", 8)),
+    ],
+)
+def test_the_best_form_there_is(raw: bytes | None, expected: Shown) -> None:
+    assert shown(raw, 1000) == expected
+
+
+def test_json_keeps_its_numbers_and_its_repeated_names() -> None:
+    raw = b'{"a":1.10,"a":1e400,"b":123456789012345678901234567890,"c":"a,b:{[ \\" "}'
+    found = shown(raw, 1000)
+    assert found.kind == "json"
+    assert found.text == (
+        '{\n  "a": 1.10,\n  "a": 1e400,\n  "b": 123456789012345678901234567890,\n  "c": "a,b:{[ \\" "\n}'
+    )
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=20))
+def test_indented_json_means_the_same(value: object) -> None:
+    raw = json.dumps([value], ensure_ascii=False).encode(errors="surrogatepass")
+    found = shown(raw, 100_000)
+    if found.kind == "json" and "\\u" not in found.text and "\\U" not in found.text:
+        assert json.loads(found.text) == [value]
+
+
+@given(st.binary(max_size=300), st.integers(1, 50))
+def test_anything_can_be_shown_within_its_limit(raw: bytes, limit: int) -> None:
+    found = shown(raw, limit)
+    assert found.size == len(raw)
+    assert found.is_cut == (len(raw) > limit)
+    assert len(found.text) <= 10 * 8 * limit + 2048
+
+
+def test_what_is_long_is_cut_between_characters() -> None:
+    assert shown("aé".encode() * 10, 4) == Shown("text", "aéa", 30, is_cut=True)
+    assert shown(b"x" * 100, 10) == Shown("text", "x" * 10, 100, is_cut=True)
+    assert shown(b'{"a": 1}', 4).kind == "text", "half an object is none"
+    assert shown(b"\xff" * 1000, 1000) == Shown("hex", " ".join(["ff"] * 256), 1000, is_cut=True)
+
+
+def test_deep_json_is_no_way_to_make_it_long() -> None:
+    deep = b"[" * 900 + b"]" * 900
+    assert len(shown(deep, 10_000).text) < 20_000
+    assert shown(b"[" * 100_000 + b"]" * 100_000, 1 << 20).kind == "text"
+
+
+def test_nothing_hides() -> None:
+    assert visible("plain ünï") == "plain ünï"
+    assert visible("a\u202eb") == "a\\u202eb"
+    assert visible("zero\u200bwidth") == "zero\\u200bwidth"
+    assert shown("pay\u202etxt".encode(), 100).text == "pay\\u202etxt"
