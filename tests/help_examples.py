@@ -36,6 +36,6 @@ def _texts(command: Any) -> Iterator[str]:
 
 
 def examples(text: str) -> list[str]:
-    """The examples in one help text; what goes on in the next line is one example, as for a shell."""
-    lines = "\n".join(line.strip() for line in text.splitlines() if line.startswith("  "))
-    return lines.replace("\\\n", "").splitlines()
+    """The examples in one help text: a line each, since what a terminal shows cannot go on in the next."""
+    plain = text.replace("[dim][/dim]", "")
+    return [line.strip() for line in plain.splitlines() if line.startswith("  ")]

@@ -8,18 +8,24 @@ from functools import partial
 from typing import Any, Final
 
 from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from millstream.errors import ErrorCode
+from millstream.wire import apis
 from millstream.wire.apis import Api
+from millstream.wire.messages.fetch import FetchRequest
+from millstream.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from millstream.wire.schema import Request
 from tests.kafka.differential.values import API_BY_NAME
 from tests.kafka.frame_proxy import FrameProxy
 from tests.kafka.refusals import Refusal
+from tests.system.raw_client import RawClient
 from tests.waiting import SECONDS, until
 
-QUICK: Final[dict[str, Any]] = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 100}
+QUICK: Final[dict[str, Any]] = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 40}
 MEMBER: Final[dict[str, Any]] = {
     **QUICK,
     "auto_offset_reset": "earliest",
-    "heartbeat_interval_ms": 100,
-    "fetch_max_wait_ms": 100,
+    "heartbeat_interval_ms": 40,
+    "fetch_max_wait_ms": 20,
     "enable_auto_commit": False,
 }
 
@@ -32,6 +38,18 @@ class World:
         self.producer = producer
         self.admin = admin
         self.partition = TopicPartition(topic, 0)
+
+    def make_true(self, code: int, request: Request) -> None:
+        """Have the broker agree with an error that it is said to have answered with."""
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and isinstance(request, FetchRequest):
+            ((fetched,),) = (topic.partitions for topic in request.topics)
+            self.admin.delete_records({self.partition: fetched.fetch_offset})  # a reset leads back there
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID and (member_id := getattr(request, "member_id", "")):
+            leave = LeaveGroupRequest(
+                group_id=getattr(request, "group_id", ""), members=[MemberIdentity(member_id=member_id)]
+            )
+            with RawClient(f"127.0.0.1:{self.proxy.target}") as client:
+                client.call(leave, apis.LEAVE_GROUP.max_version, LeaveGroupResponse)
 
     def write(self) -> int:
         """Write a record past the proxy; returns its offset."""
@@ -46,9 +64,12 @@ class Scenario:
     """
 
     has_consequences = False
+    asks_for_metadata = False
+    """Whether metadata are asked for whatever the answer is."""
 
     def __init__(self, world: World, asker: str) -> None:
         self.world = world
+        self.refusal: Refusal | None = None
         self.api: Api = API_BY_NAME[asker.partition(",")[0]]
         self.name = f"{self.api.name}-{uuid.uuid4().hex[:12]}"
         self.common: dict[str, Any] = {
@@ -56,9 +77,11 @@ class Scenario:
             "client_id": self.name,
         }
 
-    def refuse(self, code: int, level: int) -> Refusal:
-        self.world.proxy.refusal = refusal = Refusal(self.api, code, self.name, level)
-        return refusal
+    def refuse(self, code: int, level: int, times: int = 1) -> Refusal:
+        before = partial(self.world.make_true, code)
+        self.refusal = Refusal(self.api, code, self.name, level, times, before)
+        self.world.proxy.refusal = self.refusal
+        return self.refusal
 
     def prepare(self) -> None:
         """Get as far as to the request that is to be refused."""
@@ -68,6 +91,13 @@ class Scenario:
 
     def go_on(self) -> None:
         self.act()
+
+    def idle(self) -> None:
+        """Do what a user does who waits."""
+
+    def until_refused(self) -> None:
+        assert self.refusal is not None
+        assert self.refusal.done.wait(SECONDS), "nothing was refused"
 
     def close(self) -> None:
         """End the client."""
@@ -119,8 +149,22 @@ class Reading(Scenario):
 
         until(poll, f"the record at {written}: {self.consumer.diagnose()}")
 
+    def until_quiet(self) -> None:
+        """Wait until all metadata have come that somebody has asked for so far."""
+        metadata = self.consumer._client.metadata
+        until(lambda: not metadata._asks and metadata._asked is None, "metadata")
+
     def close(self) -> None:
         self.consumer.close()
+
+
+class Opening(Reading):
+    """A consumer that is new, and knows nothing of the cluster."""
+
+    def act(self) -> None:
+        self.consumer.assign([self.world.partition])
+        self.consumer.seek(self.world.partition, self.world.write())
+        self.step()
 
 
 class Fetching(Reading):
@@ -130,11 +174,11 @@ class Fetching(Reading):
         self.consumer.assign([self.world.partition])
         self.consumer.seek(self.world.partition, self.world.write())
         self.step()
+        self.until_quiet()
 
     def act(self) -> None:
         self.step()
-        refusal = self.world.proxy.refusal
-        until(lambda: self.world.proxy.refusal is not refusal or refusal is None, "a fetch is refused")
+        self.until_refused()
         self.step()
 
     def go_on(self) -> None:
@@ -142,16 +186,20 @@ class Fetching(Reading):
 
 
 class Asking(Reading):
-    """A consumer that is asked for something."""
+    """A consumer that is asked for something, and has read before, unless it has a group."""
 
     def __init__(self, world: World, asker: str, ask: Callable[[Asking], object], **settings: object) -> None:
         super().__init__(world, asker, **settings)
         self._ask = ask
+        self._is_new = "group_id" in settings
 
     def prepare(self) -> None:
+        if self._is_new:
+            return
         self.consumer.assign([self.world.partition])
         self.consumer.seek(self.world.partition, self.world.write())
         self.step()
+        self.until_quiet()
 
     def act(self) -> None:
         self._ask(self)
@@ -189,14 +237,17 @@ class Belonging(Joining):
     def prepare(self) -> None:
         super().act()
         self.consumer.commit(timeout=SECONDS)
+        self.until_quiet()
 
     def act(self) -> None:
-        refusal = self.world.proxy.refusal
-        until(lambda: self.world.proxy.refusal is not refusal or refusal is None, "a request is refused")
+        self.until_refused()
         self.step()
 
     def go_on(self) -> None:
         self.step()
+
+    def idle(self) -> None:
+        self.consumer.poll(0.01)
 
 
 class Committing(Belonging):
@@ -214,9 +265,14 @@ class Leaving(Belonging):
     def act(self) -> None:
         self.consumer.close(SECONDS)
 
+    def idle(self) -> None:
+        """There is nothing left to do."""
+
 
 class Administering(Scenario):
     """An administrator's call."""
+
+    asks_for_metadata = True
 
     def __init__(self, world: World, asker: str, call: Callable[[Admin, World, str], object]) -> None:
         super().__init__(world, asker)
@@ -267,9 +323,10 @@ SCENARIOS: Final[Mapping[str, Callable[[World, str], Scenario]]] = {
     ),
     "ListOffsets, Admin": _admin(lambda admin, world, name: admin.list_offsets([world.partition])),
     "OffsetForLeaderEpoch": _asking(_validate),
-    "Metadata": Joining,
-    "Metadata, of partitions": Joining,
-    "Metadata, all of it": Joining,
+    "Metadata": Opening,
+    "Metadata, of partitions": Opening,
+    "Metadata, all of it": Opening,
+    "Metadata, subscribed": Joining,
     "Metadata, Producer": partial(Sending, is_new=True),
     "FindCoordinator": _asking(_committed, group_id="asking"),
     "JoinGroup": Joining,

@@ -29,8 +29,8 @@ class Act(Enum):
     """What follows a refused request."""
 
     RETRY = "sent again"
-    REFRESH = "metadata, then sent again"
-    FIND = "coordinator looked up, then sent again"
+    REFRESH = "sent again, with new metadata"
+    FIND = "sent again, to the coordinator looked up"
     REJOIN = "rejoins"
     REJOIN_ANEW = "rejoins as a new member"
     RESET = "position reset"
@@ -172,6 +172,7 @@ TABLE: Final[Mapping[str, Mapping[Act, tuple[ErrorCode, ...]]]] = {
         Act.RETRY: (E.LEADER_NOT_AVAILABLE, E.LISTENER_NOT_FOUND, E.REPLICA_NOT_AVAILABLE),
     },
     "Metadata, all of it": {Act.RETRY: (E.REBOOTSTRAP_REQUIRED,)},
+    "Metadata, subscribed": {Act.RAISE: (E.INVALID_TOPIC_EXCEPTION, E.TOPIC_AUTHORIZATION_FAILED)},
     "Metadata, Producer": {
         Act.RETRY: (E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE),
         Act.RAISE: (E.INVALID_TOPIC_EXCEPTION, E.TOPIC_AUTHORIZATION_FAILED),
@@ -382,6 +383,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "Metadata": 1,
     "Metadata, of partitions": 2,
     "Metadata, all of it": 0,
+    "Metadata, subscribed": 1,
     "Metadata, Producer": 1,
     "LeaveGroup": 0,
     "OffsetFetch": 0,

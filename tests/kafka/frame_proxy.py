@@ -123,12 +123,14 @@ class FrameProxy:
         with self._lock:
             refusal = self.refusal
             if refusal is not None and refusal.suits(header.client_id, request):
-                self.refusal = None
+                refusal.times -= 1
+                self.refusal = refusal if refusal.times else None
             else:
                 refusal = None
             self._seen.append(Seen(header.client_id, request, refusal is not None))
         if refusal is None:
             return
+        refusal.before(request)
         if refusal.changes_the_answer:
             asked.refusal = refusal
         else:

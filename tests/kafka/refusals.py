@@ -8,7 +8,7 @@ and each of its partitions), they are counted from the outside.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,12 +32,17 @@ _NAMES: Final = ("name", "key", "group_id")
 
 @dataclass
 class Refusal:
-    """The next request of an API from one client is refused; once. ``level`` says where, from the outside."""
+    """The next request of an API from one client is refused; once, or some ``times``.
+
+    ``level`` says where, from the outside. ``before`` is called with a request before it is refused.
+    """
 
     api: Api
     code: int
     client_id: str
     level: int = INNERMOST
+    times: int = 1
+    before: Callable[[Request], None] = lambda request: None
     done: threading.Event = field(default_factory=threading.Event)
 
     def suits(self, client_id: str | None, request: Request) -> bool:

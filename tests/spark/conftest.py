@@ -11,11 +11,21 @@ import pytest
 
 from millstream import EmbeddedBroker, Producer
 from millstream.spark.java import session
+from tests.spark.spark_cluster import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TIMEOUT_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of a worker waits for Spark to start, and for the first processes of its tasks."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         spark = session(
             "local[2, 3]",
             **{
+                "spark.driver.extraJavaOptions": QUICK_JAVA,
                 "spark.driver.memory": "1g",
                 "spark.local.dir": str(place),
                 "spark.sql.session.timeZone": "UTC",

@@ -18,6 +18,8 @@ from benchmarks.peers import free_port
 from millstream.spark.java import ensure_java
 from tests.waiting import until
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Tests run nothing long enough for more: Java then starts with half of the work."""
 HOME = Path(pyspark.__file__).parent
 SECONDS = 100.0
 
@@ -59,6 +61,7 @@ def running(place: Path, name: str, *arguments: str, **environment: str) -> Iter
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         **environment,
     }
     with (place / f"{name}.log").open("wb") as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,25 +18,36 @@ from tests.waiting import SECONDS
 MILLSTREAM = Path(sys.executable).with_name("millstream")
 
 
-def complete(line: str, servers: str) -> list[str]:
-    """The words that are offered where the line ends."""
-    words = line.split(" ")
+ASKED = """
+import json, os, sys
+from millstream.cli import main
+for line in json.loads(sys.argv[1]):
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = line, str(len(line.split(" ")) - 1)
+    try:
+        main([])
+    except SystemExit:
+        print("--", flush=True)
+"""
+
+
+def complete(servers: str, *lines: str) -> list[list[str]]:
+    """The words that are offered where each line ends. One process asks for all of them."""
     done = subprocess.run(
-        [MILLSTREAM],
+        [sys.executable, "-c", ASKED, json.dumps(lines)],
         env={
             **os.environ,
             "MILLSTREAM_BOOTSTRAP_SERVERS": servers,
             "_MILLSTREAM_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(words) - 1),
         },
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    assert done.stderr == "", done
-    return done.stdout.split()
+    assert (done.returncode, done.stderr) == (0, ""), done
+    offered = [part.split() for part in done.stdout.split("--\n")[:-1]]
+    assert len(offered) == len(lines)
+    return offered
 
 
 @pytest.fixture(scope="module")
@@ -48,56 +60,59 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("millstream top", ["topic"]),
-        ("millstream topic describe ", ["orders", "orders-clean", "payments"]),
-        ("millstream topic describe orders-", ["orders-clean"]),
-        ("millstream topic describe orders ", ["orders-clean", "payments"]),
-        ("millstream topic delete p", ["payments"]),
-        ("millstream topic config __", ["__consumer_offsets"]),
-        ("millstream produce pay", ["payments"]),
-        ("millstream consume orders pa", ["payments"]),
-        ("millstream consume orders --group ", ["audit", "billing"]),
-        ("millstream consume orders --from l", ["latest"]),
-        ("millstream consume orders --format ", ["text", "json", "table", "raw"]),
-        ("millstream group describe ", ["audit", "billing"]),
-        ("millstream group reset audit --to ea", ["earliest"]),
-        ("millstream group reset audit --topic p", ["payments"]),
-        ("millstream load orders --gr", ["--group"]),
-        ("millstream load orders --group b", ["billing"]),
-        ("millstream load status pa", ["payments"]),
-        ("millstream load pa", ["payments"]),
-        ("millstream load st", ["status"]),
-        ("millstream load --onc", ["--once"]),
-        ("millstream produce orders --compression z", ["zstd"]),
-        ("millstream broker --log-level DE", ["DEBUG"]),
-    ],
-)
-def test_what_is_offered(line: str, expected: list[str], servers: str) -> None:
-    assert complete(line, servers) == expected
+OFFERED = [
+    ("millstream top", ["topic"]),
+    ("millstream topic describe ", ["orders", "orders-clean", "payments"]),
+    ("millstream topic describe orders-", ["orders-clean"]),
+    ("millstream topic describe orders ", ["orders-clean", "payments"]),
+    ("millstream topic delete p", ["payments"]),
+    ("millstream topic config __", ["__consumer_offsets"]),
+    ("millstream produce pay", ["payments"]),
+    ("millstream consume orders pa", ["payments"]),
+    ("millstream consume orders --group ", ["audit", "billing"]),
+    ("millstream consume orders --from l", ["latest"]),
+    ("millstream consume orders --format ", ["text", "json", "table", "raw"]),
+    ("millstream group describe ", ["audit", "billing"]),
+    ("millstream group reset audit --to ea", ["earliest"]),
+    ("millstream group reset audit --topic p", ["payments"]),
+    ("millstream load orders --gr", ["--group"]),
+    ("millstream load orders --group b", ["billing"]),
+    ("millstream load status pa", ["payments"]),
+    ("millstream load pa", ["payments"]),
+    ("millstream load st", ["status"]),
+    ("millstream load --onc", ["--once"]),
+    ("millstream produce orders --compression z", ["zstd"]),
+    ("millstream broker --log-level DE", ["DEBUG"]),
+]
+
+
+def test_what_is_offered(servers: str) -> None:
+    offered = complete(servers, *(line for line, _ in OFFERED))
+    assert list(zip((line for line, _ in OFFERED), offered, strict=True)) == OFFERED
 
 
 def test_the_broker_that_is_named_in_the_line(servers: str) -> None:
-    assert complete(f"millstream topic describe -b {servers} pay", "127.0.0.1:1") == ["payments"]
+    assert complete("127.0.0.1:1", f"millstream topic describe -b {servers} pay") == [["payments"]]
 
 
 def test_without_a_broker_nothing_is_offered_and_nothing_said(servers: str) -> None:
     with socket.socket() as unused:  # bound but not listening: nobody else can listen there
         unused.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{unused.getsockname()[1]}"
-        assert complete("millstream topic describe ", nowhere) == []
-        assert complete("millstream group describe ", nowhere) == []
-        assert complete("millstream topic describe ", f"{nowhere},{servers}") != []
-    assert complete("millstream topic describe ", "nonsense") == []
+        asked = (
+            "millstream topic describe ",
+            "millstream group describe ",
+            "millstream topic describe -b nonsense ",
+            f"millstream produce -b {nowhere},{servers} ",
+        )
+        assert complete(nowhere, *asked) == [[], [], [], ["orders", "orders-clean", "payments"]]
 
 
 def test_a_broker_that_does_not_answer() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        assert complete("millstream topic describe ", f"127.0.0.1:{silent.getsockname()[1]}") == []
+        assert complete(f"127.0.0.1:{silent.getsockname()[1]}", "millstream topic describe ") == [[]]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

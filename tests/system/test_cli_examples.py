@@ -23,12 +23,25 @@ from millstream import Admin, EmbeddedBroker, Producer
 from tests.help_examples import all_examples, leaves
 from tests.waiting import SECONDS
 
-TOPICS = ("orders", "payments", "customers", "pairs", "greetings", "old-orders", "prices", "a", "b", "c")
+TOPICS = (
+    "orders",
+    "payments",
+    "customers",
+    "pairs",
+    "greetings",
+    "old-orders",
+    "prices",
+    "copy",
+    "a",
+    "b",
+    "c",
+)
 GOES_ON = re.compile(r"\bmillstream (broker|consume|group describe \S+ --watch)")
 ENDS = re.compile(r" (-e|--exit-at-end|--max)\b")
 JQ = """\
 #!{python}
-import json, re, sys
+import json, re, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 def look(value, path):
     if not path:
         print(json.dumps(value), flush=True)
@@ -63,6 +76,7 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (tmp_path / "orders.jsonl").write_text('{"id": 1, "customer": {"id": 7}}\n')
     (tmp_path / "customers.csv").write_text("name,country\nann,Brazil\n")
     (tmp_path / "pairs.txt").write_text("a:1\nb:2\n")
+    (tmp_path / "consumed.jsonl").write_text('{"value": "v", "key": "k", "headers": [], "timestamp": 1}\n')
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "jq").write_text(JQ.replace("{python}", sys.executable))
@@ -75,6 +89,8 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
 def prepare(admin: Admin, servers: str, example: str) -> None:
     """What the example finds: topics with records, and groups without members."""
     made = re.search(r"topic create (\S+)(?!.*--if-not-exists)", example)
+    if "add-partitions" in example:
+        admin.delete_topics(["orders"], missing_ok=True)
     for topic in TOPICS:
         admin.create_topic(topic, partitions=4 if topic == "orders" else 1, exist_ok=True)
     if made is not None:

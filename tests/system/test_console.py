@@ -85,7 +85,7 @@ def test_the_overview(
 
 def test_a_topic(served: Served, admin: Admin, producer: Producer, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(partitions=2, retention_ms=12345678)
-    send(producer, topic, [b'{"id":1.10}', "grün".encode(), b"\x00\xff"])
+    send(producer, topic, [b'{"id":1.10,"long":"%s"}' % (b"x" * 60), "grün".encode(), b"\x00\xff"])
     send(producer, topic, [b"other"], partition=1)
     producer.send(topic, None, partition=1).result()
     admin.reset_offsets(group, offsets={TopicPartition(topic, 0): 1})
@@ -96,7 +96,7 @@ def test_a_topic(served: Served, admin: Admin, producer: Producer, new_topic: Ne
     assert page.row("0")[2:5] == ["0", "3", "3"]
     assert page.row("retention.ms") == ["retention.ms", "12345678"]
     assert page.row(group)[:4] == [group, "Empty", "0", "2"]
-    assert '{ "id": 1.10 }' in page.text
+    assert '{ "id": 1.10, "long":' in page.text
     assert "grün" in page.text and "00 ff" in page.text and "null" in page.text
 
     found = served.ok(f"/api/topics/{topic}").json

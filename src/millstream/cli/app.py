@@ -28,6 +28,10 @@ app = typer.Typer(
 )
 
 
+_INDENTED = "[dim][/dim]"
+"""Nothing, but not a blank: typer takes the indentation away where every line has one."""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"millstream {millstream.__version__}")
@@ -62,7 +66,8 @@ def help_of(function: Callable[..., Any]) -> str:
     """A command's docstring for a terminal of any width: prose flows, indented lines stay as they are."""
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     return "\n\n".join(
-        paragraph if paragraph.startswith("  ") else " ".join(paragraph.split()) for paragraph in paragraphs
+        _INDENTED + paragraph if paragraph.startswith("  ") else " ".join(paragraph.split())
+        for paragraph in paragraphs
     )
 
 

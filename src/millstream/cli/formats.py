@@ -242,9 +242,7 @@ def _check_template(template: str) -> None:
 
 
 class _Table:
-    """Rows under a header that comes once; long keys and values are cut to the width of a terminal."""
-
-    _COLUMNS: Final = (("topic", 16), ("partition", 9), ("offset", 9), ("time", 24), ("key", 16))
+    """Rows under a header that comes once. On a terminal each is one line, as wide as there is room."""
 
     def __init__(self, on_terminal: bool, decoders: _Decoders) -> None:
         self._decoders = decoders
@@ -252,25 +250,57 @@ class _Table:
         self._header_due = True
 
     def __call__(self, record: PrintableRecord) -> bytes:
-        line = self._line(_field_texts(record, self._decoders))
+        texts = _field_texts(record, self._decoders)
+        header = {name: name.upper() for name in FIELDS}
+        if self._on_terminal:
+            time = texts["time"]
+            header |= {"partition": "PART", "clock": "TIME"}
+            texts["clock"] = time[11:-1] if len(time) == len("2026-01-31T12:00:00.000Z") else time
+        line = self._line(texts)
         if self._header_due:
             self._header_due = False
-            line = self._line({name: name.upper() for name in FIELDS}) + line
+            line = self._line(header) + line
         return line.encode()
 
     def _line(self, texts: dict[str, str]) -> str:
-        cells = []
-        for name, width in self._COLUMNS:
-            right = name in ("partition", "offset")
-            cell = self._cut(texts[name], width)
-            cells.append(cell.rjust(width) if right else cell.ljust(width))
-        used = sum(len(cell) + 2 for cell in cells)
-        cells.append(self._cut(texts["value"], max(10, _terminal_columns() - used)))
+        room = _terminal_columns() if self._on_terminal else _ANY_WIDTH
+        columns = next(columns for least, columns in _COLUMNS if room >= least)
+        cells = [
+            self._cell(texts[name], width, to_the_right=name in ("partition", "offset"))
+            for name, width in columns
+        ]
+        left = room - sum(width + 2 for _, width in columns)
+        cells.append(self._cut(_shown(texts["value"]), left))
         return "  ".join(cells).rstrip() + "\n"
 
+    def _cell(self, text: str, width: int, *, to_the_right: bool) -> str:
+        cell = self._cut(_shown(text), width)
+        blank = " " * (width - _cells(cell))
+        return blank + cell if to_the_right else cell + blank
+
     def _cut(self, text: str, width: int) -> str:
-        text = _shown(text)
-        return text if not self._on_terminal or len(text) <= width else text[: width - 1] + "…"
+        """The beginning of a text that is too long for a terminal. Some letters are two columns wide."""
+        if not self._on_terminal or _cells(text) <= width:
+            return text
+        from rich.cells import set_cell_size
+
+        return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+_ANY_WIDTH: Final = 1 << 30
+_COLUMNS: Final = (
+    (_ANY_WIDTH, (("topic", 16), ("partition", 9), ("offset", 9), ("time", 24), ("key", 16))),
+    (100, (("topic", 16), ("partition", 4), ("offset", 9), ("time", 24), ("key", 16))),
+    (72, (("topic", 12), ("partition", 4), ("offset", 8), ("clock", 12), ("key", 8))),
+    (0, (("partition", 4), ("offset", 6), ("key", 6))),
+)
+"""The columns before the value and their widths, for a terminal of at least so many columns."""
+
+
+def _cells(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _terminal_columns() -> int:

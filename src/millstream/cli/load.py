@@ -56,16 +56,15 @@ def near_command(word: str) -> str | None:
 
 
 def load() -> None:
-    r"""Load topics into tables through Spark, exactly once; look at loads and at what they rejected.
+    """Load topics into tables through Spark, exactly once; look at loads and at what they rejected.
 
     Without a command's name this is millstream load run.
 
     [bold]Examples[/bold]
 
-      millstream load orders -g lake --to delta:lake/orders --once \
-        --schema 'id LONG, price DOUBLE' --check 'price > 0'
-      millstream load status orders -g lake --to delta:lake/orders
-      millstream load rejected --to delta:lake/orders
+      millstream load orders -g lake --to delta:orders --schema 'id LONG' --once
+      millstream load status orders -g lake --to delta:orders
+      millstream load rejected --to delta:orders
     """
 
 
@@ -182,20 +181,18 @@ def run(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> int:
-    r"""Load topics into a table, exactly once, as a member of a consumer group.
+    """Load topics into a table, exactly once, as a member of a consumer group.
 
     The table is made when it is not there. Running it again goes on where the table stands, after whatever;
     several may run at a time with one group, and share the partitions. Ctrl-C ends it cleanly.
 
     [bold]Examples[/bold]
 
-      millstream load orders --group raw-orders --to delta:lake/raw --once
-      millstream load orders -g lake --to delta:lake/orders \
-        --schema 'id LONG, price DOUBLE' --check 'price > 0'
-      millstream load orders -g pg --every 30 --schema 'id LONG' \
-        --to 'postgresql://me@db/shop?table=orders'
-      millstream load people -g p --to delta:lake/people --once \
-        --schema 'c STRING' --sql 'SELECT DISTINCT c FROM batch'
+      millstream load orders --group raw --to delta:lake/raw --once
+      millstream load orders -g lake --to delta:orders --schema 'id LONG' --once
+      millstream load orders -g l --to delta:ok --schema 'id INT' --check 'id > 0'
+      millstream load orders -g pg --to 'postgresql://me@db/shop?table=orders'
+      millstream load people -g p --to delta:p --schema @people.ddl --sql @p.sql
     """
     from millstream.cli.loading import LoadOrder, run_load
 
@@ -239,16 +236,15 @@ def status(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    r"""Compare what is in the table with the group's offsets and the ends of the logs.
+    """Compare what is in the table with the group's offsets and the ends of the logs.
 
     The lag is how many offsets are not in the table yet. Ranges that will never be there, as retention took
     them or a reset passed over them, are listed.
 
     [bold]Examples[/bold]
 
-      millstream load status orders -g lake --to delta:lake/orders
-      millstream load status orders -g lake --to delta:lake/orders --json \
-        | jq .lag
+      millstream load status orders -g lake --to delta:orders
+      millstream load status orders -g lake --to delta:orders --json | jq .lag
     """
     from millstream.cli.loading import read_status
 
@@ -290,8 +286,8 @@ def rejected(
 
     [bold]Examples[/bold]
 
-      millstream load rejected --to delta:lake/orders
-      millstream load rejected --to delta:lake/orders --json | jq '.[].reason'
+      millstream load rejected --to delta:orders
+      millstream load rejected --to delta:orders --json | jq '.[].reason'
     """
     from millstream.cli.loading import read_rejected
 
@@ -324,16 +320,15 @@ def replay(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    r"""Feed rejected rows back, after a fix of the schema or the checks.
+    """Feed rejected rows back, after a fix of the schema or the checks.
 
     Those that are good now move to the table; the others stay, and it says what is wrong with them now. A
     table that is partitioned by a column made of another needs --partition-by as it was given to the load.
 
     [bold]Examples[/bold]
 
-      millstream load replay -g lake --to delta:lake/orders \
-        --schema 'id LONG, price DOUBLE' --check 'price >= 0'
-      millstream load replay -g lake --to delta:lake/orders --schema @orders.ddl
+      millstream load replay -g lake --to delta:orders --schema 'id LONG'
+      millstream load replay -g l --to delta:ok --schema 'id INT' --check true
     """
     from millstream.cli.loading import LoadOrder, run_replay
 

@@ -151,9 +151,9 @@ def _session(order: LoadOrder) -> Callable[[], Any]:
     conf = read_properties(order.conf, "--conf")
 
     def make() -> Any:
-        from millstream.spark.java import session
+        from millstream.spark.java import load_session
 
-        return session(order.master, **conf)
+        return load_session(order.master, queries=order.sql is not None, **conf)
 
     return make
 

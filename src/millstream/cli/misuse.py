@@ -6,6 +6,7 @@ have to be explained twice, but each is answered with what it is called here.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import typer
@@ -49,6 +50,18 @@ KAFKA_SAYS: Final = {
 }
 """Options of Kafka's shell tools, and what to write here."""
 
+_VALUE: Final = re.compile(
+    r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: Input should be (?P<kind>.+)"
+)
+_KINDS: Final = {
+    "a valid integer, unable to parse string as an integer": "a whole number",
+    "a valid integer, got a number with a fractional part": "a whole number",
+    "a valid number, unable to parse string as a number": "a number",
+    "greater than or equal to": "at least",
+    "greater than": "more than",
+    "less than or equal to": "at most",
+}
+
 
 def sentence(error: typer.TyperException) -> str:
     """What is wrong, without a capital and a full stop; empty when the help was printed instead."""
@@ -59,4 +72,13 @@ def sentence(error: typer.TyperException) -> str:
     if hint is not None:
         return f"no such option: {getattr(error, 'option_name', '')}: {hint}"
     text = message.replace(". Did you mean", ": did you mean").replace("Value error, ", "")
+    value = _VALUE.fullmatch(text)
+    if value is not None:
+        return f"{value['option']} must be {_in_words(value['kind'])}"
     return text[0].lower() + text[1:]
+
+
+def _in_words(kind: str) -> str:
+    for theirs, ours in _KINDS.items():
+        kind = kind.replace(theirs, ours)
+    return kind

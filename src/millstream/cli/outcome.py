@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, NoReturn
 
-from millstream.errors import MillstreamError, MisuseError
+from millstream.errors import BrokerError, MillstreamError, MisuseError
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -94,8 +94,17 @@ def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def told_by(error: BaseException) -> str:
+    """What an error says: only what the broker said of the case, where it said something.
+
+    The error's own explanation, which a program's log is grateful for, would only say it again.
+    """
+    text = error.detail if isinstance(error, BrokerError) and ": " in error.detail else str(error)
+    return " ".join(text.split())
+
+
 def _sentence(error: Exception, session: Session) -> str:
-    text = " ".join(str(error).split())
+    text = told_by(error)
     if isinstance(error, MillstreamError):
         from millstream.cli.spelling import as_typed
 

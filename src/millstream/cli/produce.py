@@ -15,7 +15,7 @@ import typer
 
 from millstream.cli import completion, options
 from millstream.cli.inputs import Draft, InputFormat, InputOptions, format_of, read_drafts
-from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.outcome import CommandError, UsageError, told_by
 from millstream.cli.output import count, print_json, say
 from millstream.cli.progress import Meter, meter
 from millstream.cli.properties import read_pair
@@ -88,7 +88,7 @@ def produce(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    r"""Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
+    """Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
 
     Lines are sent as they are. Each JSON line is checked and sent as it is. Each row of a CSV file is sent as
     a JSON object. The format records takes what millstream consume --json prints. The command is done when
@@ -102,8 +102,7 @@ def produce(
       millstream produce orders orders.jsonl --key customer.id
       millstream produce customers customers.csv --key country
       millstream produce pairs --key-separator : < pairs.txt
-      millstream consume a --from earliest --exit-at-end --json \
-        | millstream produce b --format records
+      millstream produce copy --format records < consumed.jsonl
     """
     path = None if file is None or str(file) == "-" else file
     how = InputOptions(input_format or format_of(path), key, key_separator, delimiter)
@@ -207,13 +206,13 @@ class _Sending:
             if error is None:
                 self._written += 1
             elif self._error is None:
-                self._error = CommandError(str(error))
+                self._error = CommandError(told_by(error))
 
     def report(self, as_json: bool, *, created: bool) -> None:
         """Print how many records were written; raises what went wrong, with that number."""
         if self._error is not None:
             before = f"{count(self._written, 'record')} written before: " if self._written else ""
-            raise CommandError(before + str(self._error)) from self._error
+            raise CommandError(before + told_by(self._error)) from self._error
         seconds = time.monotonic() - self._started
         if as_json:
             print_json(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli import completion, options
-from millstream.cli.outcome import UsageError
+from millstream.cli.outcome import CommandError, UsageError
 from millstream.cli.output import count, print_fields, print_json, print_lines, print_table, size
 from millstream.cli.properties import read_properties
 from millstream.errors import UnknownTopicOrPartitionError
@@ -320,12 +322,23 @@ def config(
             raise UsageError(f"{removed} is both set and unset: leave one out")
         wanted[removed] = None
     with _admin(servers) as admin, hints_for_topics(admin, [name]):
+        if unset:
+            _require_settings(unset, admin.topic_configs(name))
         if wanted:
             admin.alter_configs(name, wanted)
         entries = admin.topic_configs(name)
     if wanted:
         entries = {key: entry for key, entry in entries.items() if key in wanted}
     _print_configs(entries, as_json)
+
+
+def _require_settings(names: list[str], known: Collection[str]) -> None:
+    """Raise for what is no setting of a topic: to take it back is no error for a broker."""
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "leave out --unset to see all"
+            raise CommandError(f"unknown topic setting {name}: {hint}")
 
 
 def _print_configs(entries: dict[str, ConfigEntry], as_json: bool) -> None:

@@ -16,6 +16,10 @@ from typing import Final, NamedTuple
 from millstream.model import TopicPartition
 
 WINDOW_MS: Final = 30_000
+_CLOSE_S: Final = 10.0
+"""A lag of so many seconds' records is none to speak of: consumers commit every five by default."""
+_LEVEL: Final = 0.02
+"""Rates this close to each other are the same: they were taken at moments, not over the same records."""
 POINTS_KEPT: Final = 300
 """Of each group's lag: ten minutes of them, at the usual pace."""
 
@@ -143,7 +147,11 @@ class Trend(StrEnum):
 
     UNKNOWN = "unknown"
     CAUGHT_UP = "caught up"
+    KEEPING_UP = "keeping up"
+    """What waits is what came in the last seconds: as close as a group comes that commits now and then."""
     CATCHING_UP = "catching up"
+    HOLDING_LEVEL = "holding level"
+    """Records go about as fast as they come, some way behind."""
     FALLING_BEHIND = "falling behind"
     STANDING_STILL = "standing still"
     """Records wait, and nothing is committed."""
@@ -164,8 +172,15 @@ def outlook(lag: int | None, pace: Pace) -> Outlook:
     produced, committed = pace.produced_per_s, pace.committed_per_s
     if lag is None or produced is None or committed is None:
         return Outlook(Trend.UNKNOWN)
+    trend = _trend(lag, produced, committed)
+    return Outlook(trend, lag / (committed - produced) if trend is Trend.CATCHING_UP else None)
+
+
+def _trend(lag: int, produced: float, committed: float) -> Trend:
     if committed == 0:
-        return Outlook(Trend.STANDING_STILL)
-    if committed <= produced:
-        return Outlook(Trend.FALLING_BEHIND)
-    return Outlook(Trend.CATCHING_UP, lag / (committed - produced))
+        return Trend.STANDING_STILL
+    if lag <= produced * _CLOSE_S:
+        return Trend.KEEPING_UP
+    if abs(committed - produced) <= _LEVEL * produced:
+        return Trend.HOLDING_LEVEL
+    return Trend.FALLING_BEHIND if committed < produced else Trend.CATCHING_UP

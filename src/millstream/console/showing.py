@@ -15,6 +15,8 @@ from typing import Any, Final
 
 _HEX_BYTES: Final = 256
 _INDENT: Final = "  "
+_ONE_LINE: Final = 60
+"""JSON of so many characters is read as well on one line, and a page of records better."""
 _JSON_GROWTH: Final = 8
 """How many times longer than its bytes indented JSON may be: deep nesting grows with its square."""
 
@@ -86,6 +88,8 @@ def _pretty(text: str) -> str | None:
         json.loads(text, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
         return None
+    if len(text) <= _ONE_LINE and "\n" not in text:
+        return text
     pieces: list[str] = []
     depth, length, most = 0, 0, _JSON_GROWTH * len(text) + 1024
     tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]

@@ -30,6 +30,7 @@ from millstream.consumer.user_side import UserSide
 from millstream.errors import (
     ConfigError,
     ConsumerClosedError,
+    MillstreamError,
     MillstreamTimeoutError,
     MisuseError,
 )
@@ -272,11 +273,13 @@ class Consumer:
         """Whether poll() has something to do."""
         driver = self._driver
         failed = driver.membership is not None and driver.membership.error is not None
+        failed = failed or driver.has_topic_error
         return bool(driver.callbacks or driver.finished_commits) or failed or self._fetcher.ready() or None
 
     def _take(self, limit: int, deserializers: Deserializers) -> Records:
         with self._lock:
             self._raise_group_error()
+            self._driver.raise_topic_error()
             self._fetcher.raise_errors(self._driver.now_ms())
             chunks = [] if self._driver.callbacks else self._fetcher.begin_take()
         if not chunks:
@@ -323,7 +326,7 @@ class Consumer:
                 number = self._store().commit(wanted, self._driver.now_ms() + deadline.remaining_ms)
                 ticket = self._driver.expect("commit", number)
             try:
-                self._side.outcome(ticket, Deadline(deadline.remaining_s + 1.0), "the commit")
+                self._outcome(ticket, deadline, "the commit")
             finally:
                 self._side.run_commit_callbacks()
 
@@ -358,10 +361,19 @@ class Consumer:
             with self._lock:
                 end_ms = self._driver.now_ms() + deadline.remaining_ms
                 ticket = self._driver.expect("committed", self._store().fetch_committed(wanted, end_ms))
-            event = self._side.outcome(
-                ticket, Deadline(deadline.remaining_s + 1.0), "reading committed offsets"
-            )
+            event = self._outcome(ticket, deadline, "reading committed offsets")
             return {partition: event.offsets.get(partition) for partition in wanted}
+
+    def _outcome(self, ticket: tuple[str, int], deadline: Deadline, what: str) -> Any:
+        """Wait for an outcome. Where it is the group that has failed, the user has been told with that."""
+        try:
+            return self._side.outcome(ticket, Deadline(deadline.remaining_s + 1.0), what)
+        except MillstreamError as error:
+            with self._lock:
+                member = self._driver.membership
+                if member is not None and member.error is error:
+                    member.error_raised(self._driver.now_ms())
+            raise
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
         self._check_open()
@@ -398,6 +410,7 @@ class Consumer:
     def _known_position(self, partition: TopicPartition) -> int | None:
         offset = self._positions.position(partition)
         if offset is None:
+            self._driver.raise_topic_error()
             self._fetcher.raise_errors(self._driver.now_ms())
             return None
         waiting = self._iteration.first_offsets().get(partition)

@@ -29,10 +29,11 @@ from millstream.consumer.membership import GroupSettings, Membership
 from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetSettings, OffsetStore
 from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
 from millstream.consumer.subscription import Subscription
-from millstream.errors import MillstreamError, NetworkError
+from millstream.errors import BrokerError, ErrorCode, MillstreamError, NetworkError
 
 log = logging.getLogger("millstream.consumer")
 
+_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 _ROUNDS = 20
 """How often the cores may answer each other before the loop has its turn: more would be a bug of ours."""
 
@@ -74,6 +75,8 @@ class ConsumerDriver:
         self._awaited: set[tuple[str, int]] = set()
         self._committed_for: dict[int, int] = {}
         self._coordinator_id: int | None = None
+        self.has_topic_error = False
+        self._refused_topics: dict[str, BrokerError] = {}
 
     # --- the core, on the I/O thread
 
@@ -101,7 +104,19 @@ class ConsumerDriver:
                 view = _cluster_view(cluster)
                 looked_up = {*cluster.topics, *cluster.errors}
                 self.membership.update_cluster(view, looked_up, self.client.now_ms())
+            self._note_refused_topics(cluster)
             self.lock.notify_all()
+
+    def _note_refused_topics(self, cluster: Cluster) -> None:
+        """Topics that no waiting will bring: the user is told, once for each answer that says so."""
+        found = {topic: cluster.errors[topic] for topic in self._topics_read() if topic in cluster.errors}
+        refused = {topic: error for topic, error in found.items() if error.code in _REFUSED}
+        if any(self._refused_topics.get(topic) is not error for topic, error in refused.items()):
+            self.has_topic_error = True
+        self._refused_topics = refused
+
+    def _topics_read(self) -> frozenset[str]:
+        return self.subscription.topics | {each.topic for each in self.fetcher.positions.assignment()}
 
     def _cores(self) -> tuple[_Core, ...]:
         # The membership after the offsets: a commit may tell it to look for the coordinator.
@@ -274,6 +289,16 @@ class ConsumerDriver:
         self._awaited.discard(ticket)
         self.finished.pop(ticket, None)
 
+    def raise_topic_error(self) -> None:
+        """Tell the user of topics that cannot be read, and look whether they can be by the next call."""
+        if not self.has_topic_error:
+            return
+        self.has_topic_error = False
+        topics = sorted(self._refused_topics.keys() & self._topics_read())
+        if topics:
+            self.client.submit(lambda: self.client.metadata.refresh(topics))
+            raise type(self._refused_topics[topics[0]])(f"topic {', '.join(topics)}")
+
     def apply_subscription(self) -> None:
         """Tell the group what is wanted now, and keep the metadata of it fresh."""
         if self.membership is not None and self.subscription.is_by_group:
@@ -282,7 +307,7 @@ class ConsumerDriver:
 
     def track_topics(self) -> None:
         """Have the metadata follow what is read and watched."""
-        topics = self.subscription.topics | {each.topic for each in self.fetcher.positions.assignment()}
+        topics = self._topics_read()
         if self.membership is not None:
             topics |= self.membership.watched_topics
         track = self.client.metadata.track_all if self.subscription.pattern else None

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -64,6 +64,10 @@ _LOCAL_DEFAULTS: Final = {
     # Spark's 200 are for clusters: on one machine a small stream would spend its time on empty tasks.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Half of the processor time of a start is spent on compiling well what runs a few times."""
 
 
 def ensure_java() -> None:
@@ -140,21 +144,41 @@ def session(master: str = "local[*]", **conf: object) -> SparkSession:
     ``conf`` are Spark's settings under their own names: ``session(**{"spark.driver.memory": "2g"})``. To a
     cluster or a Connect server (``sc://host:15002``) this version of millstream is sent along, see ``ship``.
     """
+    from_conf = _session(master, conf)
+    # Only now: the JVM takes longest, and shall not wait for this.
+    from millstream.spark.source import register
+
+    register(from_conf)
+    return from_conf
+
+
+def load_session(master: str = "local[*]", *, queries: bool = True, **conf: object) -> SparkSession:
+    """A session for a load, which starts sooner: without the format, which has Spark look for others, too.
+
+    Without ``queries`` all work is done in Python, and Java need not compile itself to its best.
+    """
+    return _session(master, conf, () if queries else _QUICK_JAVA)
+
+
+def _session(master: str, conf: Mapping[str, object], java_options: Sequence[str] = ()) -> SparkSession:
     sql = require("pyspark.sql", "spark")
+    is_local = master.startswith("local")
     if master.startswith("sc://"):
-        return _ready(
-            _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate(), is_local=False
-        )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    settings: dict[str, object] = {**_DEFAULTS, **_logging()}
-    if master.startswith("local"):
-        settings.update(_LOCAL_DEFAULTS)
-    settings.update(conf)
-    builder = _configured(sql.SparkSession.builder.master(master), settings)
-    with _quiet_java():
-        spark: SparkSession = builder.getOrCreate()
-    return _ready(spark, is_local=master.startswith("local"))
+        spark: SparkSession = _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate()
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        options = [_quiet_logging(), *(java_options if is_local else ()), str(conf.get(_JAVA_OPTIONS, ""))]
+        settings = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local else {}), **conf}
+        settings[_JAVA_OPTIONS] = " ".join(options)
+        builder = _configured(sql.SparkSession.builder.master(master), settings)
+        with _quiet_java():
+            spark = builder.getOrCreate()
+    if not is_local:
+        from millstream.spark.shipping import ship
+
+        ship(spark)
+    return spark
 
 
 def _configured(builder: Any, settings: Mapping[str, object]) -> Any:
@@ -163,20 +187,9 @@ def _configured(builder: Any, settings: Mapping[str, object]) -> Any:
     return builder
 
 
-def _ready(spark: SparkSession, *, is_local: bool) -> SparkSession:
-    # Only now: the JVM takes longest, and shall not wait for these.
-    from millstream.spark.shipping import ship
-    from millstream.spark.source import register
-
-    if not is_local:
-        ship(spark)
-    register(spark)
-    return spark
-
-
-def _logging() -> dict[str, str]:
-    """Settings that keep Spark from telling about each of its steps."""
+def _quiet_logging() -> str:
+    """The option of Java's that keeps Spark from telling about each of its steps."""
     path = _kept_directory() / "log4j2.properties"
     if not path.exists() or path.read_text() != _QUIET:
         _write(path, _QUIET, 0o644)
-    return {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={path}"'}
+    return f'"-Dlog4j2.configurationFile={path}"'

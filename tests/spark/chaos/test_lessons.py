@@ -4,6 +4,7 @@ to end, with a real broker, real Spark and real tables.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -162,18 +163,30 @@ def test_lesson_8_an_outcome_that_is_unknown_is_found_out(world: World) -> None:
     world.assert_exact()
 
 
-def test_lesson_9_a_table_that_was_dropped_or_restored(world: World, tmp_path: Path) -> None:
-    """The group's offsets say that all is loaded; the table says something else, and is right."""
+def test_lesson_9_a_table_that_was_deleted_is_loaded_again(world: World) -> None:
+    """The group's offsets say that all is loaded. Rejected rows are still there, and are not doubled."""
     world.load(**CYCLE).run_once()
     before = in_place(world.site)
     if isinstance(world.site, PostgresSite):
         world.site.run("DROP TABLE {}")
     else:
-        table = DeltaTable(str(world.site.path))
-        table.restore(table.version() - 2)
-    assert len(in_place(world.site)) < len(before)
+        shutil.rmtree(world.site.path)
+    assert world.site.rows() == [] and len(world.site.rejected()) == 60 - GOOD
     world.load().run_once()
     assert in_place(world.site) == before
+    world.assert_exact()
+
+
+def test_lesson_9_a_table_that_was_restored_is_loaded_from_there(world: World) -> None:
+    if isinstance(world.site, PostgresSite):
+        pytest.skip("PostgreSQL has no RESTORE: a backup brings back progress with the rows")
+    world.load(**CYCLE).run_once()
+    before = in_place(world.site)
+    table = DeltaTable(str(world.site.path))
+    table.restore(table.version() - 2)
+    assert 0 < len(world.site.rows()) < GOOD
+    report = world.load().run_once()
+    assert 0 < report.loaded < GOOD and in_place(world.site) == before
     world.assert_exact()
 
 

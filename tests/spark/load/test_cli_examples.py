@@ -32,7 +32,8 @@ def test_they_work_when_pasted(
     """In an order in which a table is there before it is looked at."""
     del spark
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "orders.ddl").write_text("id LONG, price DOUBLE")
+    (tmp_path / "people.ddl").write_text("c STRING")
+    (tmp_path / "p.sql").write_text("SELECT DISTINCT c FROM batch")
     loads = [line for line in pasted() if re.match(r"millstream load (?!status|rejected|replay)", line)]
     with EmbeddedBroker() as broker:
         monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", broker.bootstrap_servers)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 
+from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.ranges import OffsetRange
 from tests.spark.pipeline.conftest import Bench, rows
@@ -38,8 +38,12 @@ def test_rows_keep_their_positions(bench: Bench) -> None:
 def test_positions_that_no_record_has(bench: Bench) -> None:
     bench.send(ORDERS)
     sql = "SELECT id, _topic, _partition, _offset + 5 AS _offset FROM batch"
-    with pytest.raises(PySparkException, match=f"sql gives a row the position {bench.topic}, 0, 10, which"):
+    with pytest.raises(TaskFailedError) as failed:
         bench.load(schema="id LONG", sql=sql)
+    assert str(failed.value) == (
+        f"rows of the query: MisuseError: sql gives a row the position {bench.topic}, 0, 10, which is none of "
+        "its records'"
+    )
 
 
 def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:

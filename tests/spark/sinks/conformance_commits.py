@@ -222,7 +222,7 @@ class CommitRules(OnASite):
         with pytest.raises(ProgressConflictError):
             driver.sink.commit(late, nowhere)
         assert offsets(site.rows()) == list(range(10))
-        assert driver.rows_progress() == Progress(10, 10, REMADE_ID)
+        assert driver.rows_progress() == Progress(10, 10, REMADE_ID, 1)
 
     # -- lost ranges
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from millstream.cli.formats import Appearance, renderer
 from millstream.cli.inputs import Draft, InputFormat, InputOptions, read_drafts
@@ -96,6 +97,25 @@ def test_a_bad_template_is_refused_before_anything_is_read(template: str) -> Non
 def test_an_unknown_format_gets_a_hint(typed: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
         renderer(Appearance(typed))
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 99, 100, 200])
+def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = "größer als 漢字 ".encode() * 40
+    odd = record(long, long, timestamp=-1), record(b"", None, timestamp=10**18)
+    lines = printed(Appearance("table", on_terminal=True), record(long), *odd).splitlines()
+    assert len(lines) == 4
+    assert all(cell_len(line) <= width for line in lines)
+    assert cell_len(lines[1]) >= width - 2, "all the room is used"
+    assert "größer" in lines[1].split("  ")[-1] and "42" in lines[1]
+
+
+def test_a_narrow_table_has_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    header, line = printed(Appearance("table", on_terminal=True)).splitlines()
+    assert header.split() == ["TOPIC", "PART", "OFFSET", "TIME", "KEY", "VALUE"]
+    assert line.split() == ["orders", "3", "42", "12:00:00.250", "k", "v"]
 
 
 def test_a_table_has_one_header() -> None:

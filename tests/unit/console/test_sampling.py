@@ -104,9 +104,11 @@ def test_points_are_bounded_and_leave_with_their_group() -> None:
         (10, None, 1.0, Outlook(Trend.UNKNOWN)),
         (10, 1.0, None, Outlook(Trend.UNKNOWN)),
         (10, 0.0, 0.0, Outlook(Trend.STANDING_STILL)),
-        (10, 5.0, 5.0, Outlook(Trend.FALLING_BEHIND)),
-        (10, 5.0, 4.0, Outlook(Trend.FALLING_BEHIND)),
+        (50, 5.0, 4.0, Outlook(Trend.KEEPING_UP)),
+        (500, 5.0, 5.0, Outlook(Trend.HOLDING_LEVEL)),
+        (500, 5.0, 4.0, Outlook(Trend.FALLING_BEHIND)),
         (100, 5.0, 15.0, Outlook(Trend.CATCHING_UP, 10.0)),
+        (100, 0.0, 10.0, Outlook(Trend.CATCHING_UP, 10.0)),
     ],
 )
 def test_when_a_group_will_have_caught_up(

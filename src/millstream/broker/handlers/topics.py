@@ -246,7 +246,7 @@ def _larger_count(broker: Broker, topic: Topic, wanted: CreatePartitionsTopic) -
     now = len(topic.partitions)
     if wanted.count <= now:
         raise InvalidPartitionsError(
-            f"{topic.name} has {now} partitions: their number can only grow, so not to {wanted.count}"
+            f"the number of partitions of {topic.name} is {now}: it can only grow, so not to {wanted.count}"
         )
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - now:

@@ -301,7 +301,7 @@ def _refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
     elif verdict is Verdict.FAIL:
         state.fail(error, now_ms)
     elif verdict is not Verdict.RETRY:
-        reason = f"{request} was refused: {error.meaning}"
+        reason = f"{request} was refused: {error.meaning.rstrip('.')}"
         state.lose(reason, now_ms, keep_member_id=verdict is Verdict.FORGET_GENERATION)
     state.retry_later(now_ms)
 

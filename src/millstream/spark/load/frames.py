@@ -206,8 +206,9 @@ class WriteTask:
             return PieceResult(index, output.finish(), records)
         except BaseException as error:
             output.abort()
-            if isinstance(error, Exception) and index is not None:
-                raise TaskFailedError.of(self.pieces[index].range, error) from error
+            if isinstance(error, Exception):
+                part = None if index is None else self.pieces[index].range
+                raise TaskFailedError.of(part, error) from error
             raise
 
     def divided(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:

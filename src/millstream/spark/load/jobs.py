@@ -21,19 +21,23 @@ class TaskFailedError(MillstreamError):
         self.args = (detail, part, kind)
 
     @classmethod
-    def of(cls, part: OffsetRange, error: BaseException) -> TaskFailedError:
-        """What a task raises, so that the driver finds the range and the reason in Spark's message."""
+    def of(cls, part: OffsetRange | None, error: BaseException) -> TaskFailedError:
+        """What a task raises, so that the driver finds the range and the reason in Spark's message.
+
+        ``part`` is None for a task that writes what a query made, of any ranges.
+        """
         kind = type(error).__name__
-        return cls(f"{part}: {kind}: {error}", part, kind)
+        return cls(f"{_QUERY if part is None else part}: {kind}: {error}", part, kind)
 
 
 class JobInterruptedError(MillstreamError):
     """The Spark job was interrupted on purpose: nothing of it counts."""
 
 
+_QUERY: Final = "rows of the query"
 _FAILED: Final = re.compile(
-    rf"{TaskFailedError.__name__}: ((\S+)-(\d+) \[(\d+), (\d+)\): (\w+): .*?)"
-    r"(?=\n\s*\n|\n\s*at |\nDriver stack|\Z)",  # where Spark's own words go on
+    rf"{TaskFailedError.__name__}: ((?:(\S+)-(\d+) \[(\d+), (\d+)\)|{_QUERY}): (\w+): .*?)"
+    r"(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE: |\nDriver stack|\Z)",  # where Spark's own words go on
     re.DOTALL,
 )
 _LOST: Final = re.compile(
@@ -99,5 +103,5 @@ def _translated(error: Exception) -> Exception:
     if found is None:
         lost = _LOST.search(text)
         return error if lost is None else TaskFailedError(f"Spark's workers died: {lost[0].strip()}")
-    part = OffsetRange(found[2], int(found[3]), int(found[4]), int(found[5]))
+    part = None if found[2] is None else OffsetRange(found[2], *(int(found[each]) for each in (3, 4, 5)))
     return TaskFailedError(found[1].strip(), part, found[6])

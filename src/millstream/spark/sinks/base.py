@@ -264,7 +264,8 @@ class Sink(Protocol):
     ) -> None:
         """Move rejected rows that were repaired: ``written`` enters the rows in place of any row from the
         same positions, then ``positions`` leave the rejected rows. No progress moves; doing it twice, or
-        again after a crash half-way, changes nothing more.
+        again after a crash half-way, changes nothing more. Positions are those of topics as ``standing`` has
+        last shown them.
         """
 
     def read_rejected(self, limit: int | None = None) -> pa.Table:

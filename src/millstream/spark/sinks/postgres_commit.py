@@ -63,6 +63,10 @@ _NEXT: Final = sql.SQL(
 )
 _REPLACED: Final = sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s AND {} >= %s AND {} < %s")
 _LABELLED: Final = sql.SQL(" AND {} = %s")
+_BEGUN_ANEW: Final = sql.SQL(
+    'DELETE FROM {} WHERE topic = %s AND "partition" = %s AND "offset" >= %s AND NOT EXISTS '
+    '(SELECT FROM {} WHERE group_id <> %s AND table_name = %s AND topic = %s AND "partition" = %s)'
+)
 _LOST: Final = sql.SQL(
     'INSERT INTO {} (group_id, topic, "partition", start_offset, end_offset, reason, noticed_at, cycle_id) '
     "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
@@ -193,10 +197,20 @@ class Commit:
 
     def _replace(self, connection: Connection) -> None:
         for step in self._advances:
+            if step.expected.rows is None and self._tables.rejected is not None:
+                self._begin(connection, step)
             if step.replaces(step.expected.rows):
                 self._delete(connection, self._name.rows, self._tables.positions, step)
                 if self._tables.rejected is not None:
                     self._delete(connection, self._name.rejected, REJECTED_POSITIONS, step)
+
+    def _begin(self, connection: Connection, step: Advance) -> None:
+        """A table that someone dropped is loaded again, and rejects again what it rejected before: its
+        rejected rows are still there. Those before the start stay, as nobody will read them again.
+        """
+        statement = _BEGUN_ANEW.format(placed(self._name.rejected), placed(self._name.progress))
+        where = [step.topic, step.partition]
+        connection.execute(statement, [*where, step.start, self._cycle.group_id, self._name.table, *where])
 
     def _delete(
         self, connection: Connection, table: sql.Identifier, positions: tuple[str, str, str], step: Advance

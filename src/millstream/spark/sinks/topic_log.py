@@ -21,6 +21,9 @@ from millstream.errors import (
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
     LeaderNotAvailableError,
+    MillstreamError,
+    MillstreamTimeoutError,
+    NetworkError,
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     for_code,
@@ -47,6 +50,8 @@ OUTPACED: Final = (
 )
 """Somebody else has written under the same identity."""
 _TIMEOUT_S: Final = 60.0
+_ATTEMPT_S: Final = 15.0
+"""How long one broker is waited for before it is asked who leads now."""
 _ALL: Final = -1
 _NO_TIMEOUT: Final = 60_000
 _AT_ONCE: Final = {"fetch.max.wait.ms": 5}
@@ -84,6 +89,8 @@ class TopicLog:
         self._client = Client(AdminConfig.from_settings(self._settings))
         self._client.close_with(self)
         self._calls = BlockingCalls(self._client)
+        self._doubtful: set[str] = set()
+        """Topics whose leaders, or ids, may be others than was last seen."""
 
     def close(self) -> None:
         self.admin.close()
@@ -128,7 +135,19 @@ class TopicLog:
             base_sequence=sequence & 0x7FFFFFFF if identity != NOBODY else NO_SEQUENCE,
         )
         deadline = Deadline(_TIMEOUT_S)
-        return self._calls.retry(lambda: self._produce(where, batch, deadline), deadline)
+        return self._calls.retry(lambda: self._attempt(where, batch, deadline), deadline)
+
+    def _attempt(self, where: TopicPartition, batch: bytes, deadline: Deadline) -> int:
+        """Send a batch to the leader as it is known; what fails is tried again with a newer picture."""
+        brief = Deadline(min(_ATTEMPT_S, deadline.remaining_s))
+        try:
+            return self._produce(where, batch, brief)
+        except MillstreamTimeoutError as error:
+            self._doubtful.add(where.topic)
+            raise NetworkError(f"{where}: {error.detail}") from error
+        except MillstreamError:
+            self._doubtful.add(where.topic)
+            raise
 
     def _produce(self, where: TopicPartition, batch: bytes, deadline: Deadline) -> int:
         node_id = self._leader(where, deadline)
@@ -146,13 +165,15 @@ class TopicLog:
         return answer.base_offset
 
     def _leader(self, where: TopicPartition, deadline: Deadline) -> int:
-        """The broker to write to, as it was last seen: an error brings a newer picture."""
-        leader = self._client.cluster.leader(*where)
-        if leader is None:
+        """The broker to write to, as it was last seen unless that is in doubt."""
+        cluster = self._client.cluster
+        leader = cluster.leader(*where)
+        if leader is None or where.topic in self._doubtful:
             cluster = self._calls.refresh_metadata([where.topic], deadline)
             leader = cluster.leader(*where)
             if leader is None:
                 raise cluster.errors.get(where.topic) or LeaderNotAvailableError(f"{where}")
+            self._doubtful.discard(where.topic)
         return leader.node_id
 
     def bound(self, where: TopicPartition, spec: str) -> int:
