@@ -307,7 +307,7 @@ def _admin(call: Callable[[Admin, World, str], object]) -> Callable[[World, str]
     return partial(Administering, call=call)
 
 
-def _asking(ask: Callable[[Asking], object], **settings: object) -> Callable[[World, str], Scenario]:
+def _asking(ask: Callable[[Asking], object], **settings: Any) -> Callable[[World, str], Scenario]:
     return partial(Asking, ask=ask, **settings)
 
 

@@ -181,9 +181,9 @@ class FrameProxy:
 
     def _look_like_the_broker(self, asked: _Asked, response: Response) -> None:
         if isinstance(response, FindCoordinatorResponse):
-            for one in (response, *response.coordinators):
-                if not one.error_code:
-                    one.host, one.port = _HOST, self.port
+            response.host, response.port = _HOST, self.port
+            for one in response.coordinators:
+                one.host, one.port = _HOST, self.port
             return
         assert isinstance(response, MetadataResponse)
         for broker in response.brokers:

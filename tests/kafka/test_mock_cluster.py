@@ -16,6 +16,7 @@ from millstream.errors import (
     MillstreamError,
     TopicAuthorizationFailedError,
 )
+from millstream.producer import RecordFuture
 from millstream.wire import apis
 from tests.kafka.mock_cluster import MockCluster
 from tests.waiting import SECONDS, until
@@ -57,7 +58,14 @@ class Flow:
         self.consumer.close()
 
     def step(self) -> None:
-        self.producer.send("t", str(self.count).encode(), partition=0).result(SECONDS)
+        self.receive(self.send())
+
+    def send(self) -> RecordFuture:
+        return self.producer.send("t", str(self.count).encode(), partition=0)
+
+    def receive(self, sent: RecordFuture) -> None:
+        """Wait until a record is written, and until exactly that one has come."""
+        sent.result(SECONDS)
         found: list[bytes] = []
 
         def poll() -> bool:
@@ -131,8 +139,8 @@ def test_a_heartbeat_tells_of_a_rebalance(cluster: MockCluster) -> None:
         flow.step()
 
 
-# The mock refuses joins and syncs with nulls that the protocol does not allow: to us these are broken
-# answers, after which we connect anew. What each code means is shown in tests/unit/consumer.
+# The mock refuses joins and syncs with nulls that the protocol does not allow: to us, as to Java's client,
+# these are broken answers, after which we connect anew. What follows each code is in test_error_actions.py.
 ON_THE_WAY_IN = {
     apis.FIND_COORDINATOR: [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS],
     apis.JOIN_GROUP: [
@@ -258,8 +266,9 @@ def test_a_broker_goes_and_comes_back(cluster: MockCluster) -> None:
         flow.step()
         for broker in (1, 2, 3):
             cluster.down(broker)
+            sent = flow.send()
             cluster.up(broker)
-            flow.step()
+            flow.receive(sent)
             flow.consumer.commit(timeout=SECONDS)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def test_clients_that_the_machine_lacks_are_named(tmp_path: Path) -> None:
     missing = ["Java", "kcat", "kafkajs"]
     wanted = " or ".join(f"of_a_group and {name}" for name in missing)
-    pytest = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", "-n0", "-q", "-o", f"cache_dir={tmp_path}"]
     done = subprocess.run(
         [*pytest, "tests/kafka/test_clients.py", "-k", wanted],
         cwd=ROOT,

@@ -37,6 +37,11 @@ def test_a_misspelt_group(cli: Cli, group: str, command: str) -> None:
     assert cli.fails("group", command, group[:-1]) == expected
 
 
+def test_a_group_has_a_coordinator(cli: Cli, admin: Admin, group: str) -> None:
+    (described,) = cli.ok("group", "describe", group, "--json").json
+    assert described["coordinator"] in {broker.node_id for broker in admin.describe_cluster().brokers}
+
+
 def test_a_misspelt_group_in_reset(cli: Cli, admin: Admin, group: str, topic: str) -> None:
     """A group may be set to a place before it begins: where topics are named, it only warns."""
     slip = group[:-1]

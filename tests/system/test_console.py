@@ -145,10 +145,14 @@ def test_a_large_record_is_cut_and_can_be_opened(
 
 def test_new_records_are_seen(served: Served, producer: Producer, new_topic: NewTopic) -> None:
     topic = new_topic()
-    send(producer, topic, [b"first"])
-    until(lambda: "first" in served.get(f"/topics/{topic}").text, "the first record")
-    send(producer, topic, [b"second"])
-    until(lambda: "second" in served.get(f"/topics/{topic}").text, "the second record")
+
+    def is_shown(value: str) -> bool:
+        return value in served.get(f"/topics/{topic}").text
+
+    send(producer, topic, [b"value-one"])
+    until(lambda: is_shown("value-one"), "the first record")
+    send(producer, topic, [b"value-two"])
+    until(lambda: is_shown("value-two"), "the second record")
 
 
 def test_a_group_with_members(
@@ -156,7 +160,9 @@ def test_a_group_with_members(
 ) -> None:
     topic = new_topic(partitions=2)
     send(producer, topic, [b"x"] * 10)
-    with Member(bootstrap_servers, group, [topic], client_id="reader-one") as member:
+    with Member(
+        bootstrap_servers, group, [topic], client_id="reader-one", enable_auto_commit=False
+    ) as member:
         until_owns(member, frozenset({TopicPartition(topic, 0), TopicPartition(topic, 1)}))
         member.call(lambda consumer: consumer.commit({TopicPartition(topic, 0): 4}))
         served.until_round()

@@ -66,30 +66,23 @@ def test_it_serves_until_a_signal(
     assert code_and_words == (code, "")
 
 
-def test_a_signal_ends_it_while_it_waits_for_brokers() -> None:
-    with nobody_there() as address:
-        process = Cli(address).start("console", "--port", "0")
+def test_a_signal_lets_those_go_who_wait_for_brokers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
+        process = Cli(f"127.0.0.1:{silent.getsockname()[1]}").start("console", "--port", "0")
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("millstream console is ready on http://127.0.0.1:")
             url = next(word for word in line.split() if word.startswith("http")).rstrip(",")
-            until(lambda: get(url, "/healthz")[0] == 200, "an answer", or_error=OSError)
+            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=SECONDS)
+            connection.request("GET", "/")
+            assert get(url, "/healthz")[0] == 200, "the one before is being answered by now"
             process.send_signal(signal.SIGTERM)
+            assert connection.getresponse().status == 503, "an answer, not a connection that is cut"
+            connection.close()
         finally:
             code, _ = ended(process)
     assert code == 143
-
-
-def test_misuse_is_told(millstream_broker: EmbeddedBroker) -> None:
-    cli = Cli(millstream_broker.bootstrap_servers)
-    assert "add --allow-remote" in cli.fails("console", "--host", "0.0.0.0", code=2)
-    assert "--bootstrap-servers 'nowhere'" in cli.fails("console", "-b", "nowhere", code=2)
-    assert "is no place to load to" in cli.fails("console", "--table", "lake/orders", code=2)
-    assert "retry.backoff.ms" in cli.fails("console", "--property", "retry.backof.ms=1", code=2)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert f"cannot listen on 127.0.0.1:{port}" in cli.fails("console", "--port", port)
 
 
 def test_without_its_packages_it_says_how_to_get_them() -> None:
@@ -124,6 +117,22 @@ def test_names_headers_and_methods(millstream_broker: EmbeddedBroker) -> None:
         assert served.get("/", method="HEAD").text == ""
         for path in ("/static/../server.py", "/static/%2e%2e/server.py", "/static/..%2fserver.py"):
             assert served.get(path).status == 404
+
+
+def test_a_defect_is_answered_and_logged(
+    millstream_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(millstream_broker.bootstrap_servers) as served:
+
+        async def fail() -> None:
+            raise ValueError("odd")
+
+        monkeypatch.setattr(served.console, "overview", fail)
+        answer = served.get("/")
+        assert answer.status == 500
+        assert "odd" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "the console has failed at /" in caplog.text
 
 
 def trouble(served: Served) -> str:

@@ -140,7 +140,9 @@ class GroupAdmin(CommittedAdmin):
         partitions = sorted({*committed, *readers})
         ends = self._ends_of(partitions, deadline)
         lags = [_lag(one, committed.get(one), ends.get(one), readers.get(one)) for one in partitions]
-        return replace(group, partitions=tuple(lags))
+        # Who leads it is known by its number first, and by its address since the metadata came.
+        coordinator = group.coordinator or self._coordinator(group.group_id)
+        return replace(group, coordinator=coordinator, partitions=tuple(lags))
 
     def _ends_of(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """The end of each log that is still there: a group may remember topics that are gone."""

@@ -147,8 +147,22 @@ def _invoke(arguments: Sequence[str], session: Session) -> int:
 def _report_misuse(error: typer.TyperException, session: Session) -> int:
     """Say in one sentence what is wrong with the command line, and where to read how it should be."""
     text = sentence(error)
-    context = getattr(error, "ctx", None)
     if text:
-        place = "millstream" if context is None else context.command_path
-        say_error(f"{text}; see '{place} --help'", as_json=session.as_json)
+        say_error(f"{text}; see '{_place(error, session)} --help'", as_json=session.as_json)
     return error.exit_code
+
+
+def _place(error: typer.TyperException, session: Session) -> str:
+    """The command that was misused, as it is typed."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        found: str = context.command_path
+        return found
+    words = ["millstream"]
+    command: Any = get_command(app)
+    for word in session.typed:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.outcome import CommandError, UsageError, warn
 from millstream.cli.properties import read_properties
 from millstream.settings import read_addresses
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from millstream.producer import Producer
 
 _CONNECT_SECONDS: Final = 5.0
+_REPORTED: Final = "millstream.producer"
+"""Whose warnings are of records that were not delivered: those the command reports."""
 
 
 def open_admin(servers: str) -> Admin:
@@ -77,13 +80,15 @@ def require_broker(servers: str) -> None:
 
 
 def _show_warnings() -> None:
-    """Let what the clients log as warnings look like the command's own errors."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    handler.addFilter(_lower_level)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    """Let what the clients log as warnings look like the command's own."""
+    logging.basicConfig(level=logging.WARNING, handlers=[_Warnings()])
 
 
-def _lower_level(record: logging.LogRecord) -> bool:
-    record.levelname = record.levelname.lower()
-    return True
+class _Warnings(logging.Handler):
+    """Says what clients warn of. What they call an error they raise, too, and the command says it then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:  # a defect: all there is to know of it
+            print(logging.Formatter().format(record), file=sys.stderr, flush=True)
+        elif record.levelno == logging.WARNING and not record.name.startswith(_REPORTED):
+            warn(record.getMessage())

@@ -18,12 +18,16 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import time_text
-from millstream.errors import DeserializationError
+from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
 
 Decoder = Callable[[bytes], Any]
 Renderer = Callable[["PrintableRecord"], bytes]
 
+_BARE_AVRO: Final = {
+    "value": "give the schema with --schema",
+    "key": "keys of bare Avro cannot be shown",
+}
 FORMATS: Final = ("text", "json", "table", "raw")
 VALUE_FORMATS: Final = (
     *("text", "json", "hex", "base64", "short", "int", "long"),
@@ -104,12 +108,21 @@ def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
     from millstream import serde
 
     if name == "avro" and schema is not None:
-        return serde.AvroDeserializer(schema.read_text(encoding="utf-8"))
+        return _avro(schema)
     if name not in VALUE_FORMATS:
         near = difflib.get_close_matches(name, VALUE_FORMATS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VALUE_FORMATS)}"
         raise UsageError(f"{option} {name!r} is unknown: {hint}")
     return serde.deserializer(name, option)
+
+
+def _avro(schema: Path) -> Decoder:
+    from millstream import serde
+
+    try:
+        return serde.AvroDeserializer(schema.read_text(encoding="utf-8"))
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise UsageError(f"--schema {str(schema)!r}: {error}") from error
 
 
 # ---- one field ----
@@ -122,9 +135,10 @@ def _decode(record: PrintableRecord, part: str, decoder: Decoder) -> Any:
     try:
         return decoder(raw)
     except Exception as error:  # decoders raise whatever their format makes them raise
+        reason = str(error).replace("for bare Avro use AvroDeserializer(schema)", _BARE_AVRO[part])
         raise DeserializationError(
             f"the {part} of {record.topic}-{record.partition} at offset {record.offset} cannot be read: "
-            f"{error}. Choose another --{part}-format, or go past it with --from {record.offset + 1}",
+            f"{reason}. Choose another --{part}-format, or go past it with --from {record.offset + 1}",
             record.topic,
             record.partition,
             record.offset,

@@ -82,7 +82,7 @@ def watch(look: Callable[[], list[Values]], interval_s: float, *, as_json: bool)
 
     with Live(auto_refresh=False, screen=False) as live:
         for groups in _looks(look, interval_s):
-            live.update(_picture(groups, interval_s), refresh=True)
+            live.update(_picture(groups, interval_s, live.console.width), refresh=True)
 
 
 def _looks(look: Callable[[], list[Values]], interval_s: float) -> Iterator[list[Values]]:
@@ -123,14 +123,14 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
     return round((after - before) / seconds, 1)
 
 
-def _picture(groups: Sequence[Values], interval_s: float) -> RenderableType:
+def _picture(groups: Sequence[Values], interval_s: float, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
     for group in groups:
         parts.append(Text(field_lines(_fields(group))))
-        parts += [rich_table(columns, rows) for columns, rows in _tables(group)]
+        parts += [rich_table(columns, rows, width=width) for columns, rows in _tables(group)]
     parts.append(Text(f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it", style="dim"))
     return Group(*parts)
 

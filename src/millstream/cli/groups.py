@@ -183,7 +183,7 @@ def reset(
     with (
         _admin(servers) as admin,
         hints_for_topics(admin, named),
-        hints_for_a_new_group(admin, name, as_json=as_json),
+        hints_for_a_new_group(admin, name),
     ):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
     _print_resets(resets, as_json=as_json, dry_run=dry_run)

@@ -190,7 +190,7 @@ def run(
 
       millstream load orders --group raw --to delta:lake/raw --once
       millstream load orders -g lake --to delta:orders --schema 'id LONG' --once
-      millstream load orders -g l --to delta:ok --schema 'id INT' --check 'id > 0'
+      millstream load orders -g l --to delta:ok --schema 'id INT' --check 'id>0'
       millstream load orders -g pg --to 'postgresql://me@db/shop?table=orders'
       millstream load people -g p --to delta:p --schema @people.ddl --sql @p.sql
     """
@@ -328,7 +328,7 @@ def replay(
     [bold]Examples[/bold]
 
       millstream load replay -g lake --to delta:orders --schema 'id LONG'
-      millstream load replay -g l --to delta:ok --schema 'id INT' --check true
+      millstream load replay -g l --to delta:ok --schema 'id INT' --check 'id>=0'
     """
     from millstream.cli.loading import LoadOrder, run_replay
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -217,7 +218,28 @@ def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
     from millstream.spark.sinks.addresses import sink_for
 
     sink = sink_for(to, (), {"bootstrap_servers": servers})
+    _require_table(to)
     return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
+
+
+def _require_table(to: str) -> None:
+    """Raise where a directory holds no table: nothing rejected is good news only of a table that is there."""
+    kind, _, place = to.partition(":")
+    table = Path(place)
+    if (
+        kind.lower() != "delta"
+        or _is_a_table(table)
+        or _is_a_table(table.with_name(f"{table.name}_rejected"))
+    ):
+        return
+    beside = [path.name for path in table.parent.glob("*") if _is_a_table(path)]
+    near = difflib.get_close_matches(table.name, beside, n=1)
+    hint = f"did you mean delta:{table.with_name(near[0])}?" if near else "check the directory"
+    raise CommandError(f"there is no table {to}: {hint}")
+
+
+def _is_a_table(path: Path) -> bool:
+    return (path / "_delta_log").is_dir()
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:
@@ -239,6 +261,7 @@ def run_replay(order: LoadOrder, *, as_json: bool) -> None:
     from millstream.spark.sinks.addresses import sink_for
 
     sink = sink_for(order.to, (), {"bootstrap_servers": order.servers})
+    _require_table(order.to)
     pipeline = Pipeline.of(
         Shaping(
             value_format=order.value_format,

@@ -53,6 +53,9 @@ KAFKA_SAYS: Final = {
 _VALUE: Final = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: Input should be (?P<kind>.+)"
 )
+_CHOICE: Final = re.compile(
+    r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: (?P<given>'.*') is not one of (?P<known>.+)"
+)
 _KINDS: Final = {
     "a valid integer, unable to parse string as an integer": "a whole number",
     "a valid integer, got a number with a fractional part": "a whole number",
@@ -75,6 +78,10 @@ def sentence(error: typer.TyperException) -> str:
     value = _VALUE.fullmatch(text)
     if value is not None:
         return f"{value['option']} must be {_in_words(value['kind'])}"
+    choice = _CHOICE.fullmatch(text)
+    if choice is not None:
+        *others, last = choice["known"].replace("'", "").split(", ")
+        return f"{choice['option']} {choice['given']} is unknown: choose {', '.join(others)} or {last}"
     return text[0].lower() + text[1:]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from millstream.cli.outcome import CommandError, say_warning
+from millstream.cli.outcome import CommandError, warn
 from millstream.cli.slips import slip_of
 from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
@@ -40,7 +40,7 @@ def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
 
 
 @contextmanager
-def hints_for_a_new_group(admin: Admin, name: str, *, as_json: bool) -> Iterator[None]:
+def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
     """Let a group be set to a place before it has begun, as Kafka does, but say when that looks like a slip.
 
     Where nothing can be done for a group that is not there, the error names the nearest that is.
@@ -57,7 +57,7 @@ def hints_for_a_new_group(admin: Admin, name: str, *, as_json: bool) -> Iterator
         ) from error
     near = None if name in known else slip_of(name, known)
     if near is not None:
-        say_warning(f"there was no group {name!r} before: did you mean {near!r}?", as_json=as_json)
+        warn(f"there was no group {name!r} before: did you mean {near!r}?")
 
 
 def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:

@@ -17,12 +17,27 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, NoReturn
 
-from millstream.errors import BrokerError, MillstreamError, MisuseError
+from millstream.errors import (
+    BrokerError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    MillstreamError,
+    MisuseError,
+    NonEmptyGroupError,
+)
 
 DONE: Final = 0
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 128 + signal.SIGINT
+_EXPLAINED_BY_BROKERS: Final = (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+)
 TERMINATED: Final = 128 + signal.SIGTERM
 
 
@@ -48,8 +63,20 @@ class Terminated(BaseException):
     """SIGTERM came: clean up and leave, as after Ctrl-C."""
 
 
+_sessions: list[Session] = []
+"""The command that runs, for those that have something to say and do not know of it."""
+
+
 def exit_code_of(command: Callable[[], int | None], session: Session) -> int:
     """Run a command and return its exit code, having reported what went wrong."""
+    _sessions.append(session)
+    try:
+        return _exit_code_of(command, session)
+    finally:
+        _sessions.remove(session)
+
+
+def _exit_code_of(command: Callable[[], int | None], session: Session) -> int:
     try:
         with _sigterm_raises():
             code = command()
@@ -79,9 +106,10 @@ def say_error(sentence: str, *, as_json: bool = False) -> None:
     _say("error", "1;31", sentence, as_json)
 
 
-def say_warning(sentence: str, *, as_json: bool = False) -> None:
+def warn(sentence: str) -> None:
     """Print what the user may not have meant, in the same ways. In a pipe, too: it may be all that tells."""
-    _say("warning", "1;33", sentence, as_json)
+    session = _sessions[-1] if _sessions else Session()
+    _say("warning", "1;33", _as_typed(sentence, session), session.as_json)
 
 
 def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
@@ -95,25 +123,34 @@ def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
 
 
 def told_by(error: BaseException) -> str:
-    """What an error says: only what the broker said of the case, where it said something.
-
-    The error's own explanation, which a program's log is grateful for, would only say it again.
-    """
-    text = error.detail if isinstance(error, BrokerError) and ": " in error.detail else str(error)
+    """What an error says, in a sentence. What the broker said of the case is not explained again."""
+    text = str(error)
+    if isinstance(error, NonEmptyGroupError):
+        text = error.detail if " has members" in error.detail else f"{error.detail} has members"
+        text += ": stop them first"
+    elif isinstance(error, _EXPLAINED_BY_BROKERS) and ": " in error.detail:
+        text = error.detail
+    elif isinstance(error, BrokerError) and error.detail and not set(".:") & set(error.detail):
+        # What it is about ("group audit"), and what is wrong with that: one sentence.
+        text = f"{error.detail}: {error.meaning[0].lower()}{error.meaning[1:].rstrip('.')}"
     return " ".join(text.split())
 
 
 def _sentence(error: Exception, session: Session) -> str:
     text = told_by(error)
     if isinstance(error, MillstreamError):
-        from millstream.cli.spelling import as_typed
-
         is_about_a_table = type(error).__module__.startswith("millstream.spark.")
-        return as_typed(text, session.typed, is_about_a_table=is_about_a_table)
+        return _as_typed(text, session, is_about_a_table=is_about_a_table)
     if isinstance(error, OSError):
         reason = error.strerror or text or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename is not None else reason
     return f"a defect of millstream's, please report it: {type(error).__name__}: {text} (--debug shows where)"
+
+
+def _as_typed(text: str, session: Session, *, is_about_a_table: bool = False) -> str:
+    from millstream.cli.spelling import as_typed
+
+    return as_typed(text, session.typed, is_about_a_table=is_about_a_table)
 
 
 @contextmanager

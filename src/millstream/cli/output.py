@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 Row = Sequence[object]
+
+_FOLDED: Final = 12
+"""A column of texts is made no narrower than this."""
 
 
 def print_json(value: Any) -> None:
@@ -19,12 +22,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Print rows under their columns. A column of numbers is aligned to the right; None prints as a dash."""
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(rich_table(columns, rows, title=title))
+        console = Console()
+        console.print(rich_table(columns, rows, width=console.width))
         return
     texts = [[_cell(cell) for cell in row] for row in rows]
     _print_plain(columns, texts, [_is_numeric([row[place] for row in rows]) for place in range(len(columns))])
@@ -105,16 +109,32 @@ def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
         print("  ".join(cells).rstrip())
 
 
-def rich_table(columns: Sequence[str], rows: Sequence[Row], *, title: str | None = None) -> Table:
-    """A table as a terminal shows it."""
+def rich_table(columns: Sequence[str], rows: Sequence[Row], *, width: int) -> RenderableType:
+    """Rows as a terminal of this width shows them: in a table, or one below the other where none fits."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(columns):
-        right = _is_numeric([row[place] for row in rows])
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(cell)) for cell in row))  # Text: a topic's settings may look like markup
+    texts = [[_cell(cell) for cell in row] for row in rows]
+    numeric = [_is_numeric([row[place] for row in rows]) for place in range(len(columns))]
+    least = [
+        _least_width(name, [line[place] for line in texts], right)
+        for place, (name, right) in enumerate(zip(columns, numeric, strict=True))
+    ]
+    if sum(least) + 3 * len(columns) - 1 > width:
+        blocks = (field_lines(dict(zip(columns, line, strict=True))) for line in texts)
+        return Text("\n\n".join(blocks) + "\n")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, right, narrowest in zip(columns, numeric, least, strict=True):
+        table.add_column(
+            name, justify="right" if right else "left", overflow="fold", no_wrap=right, min_width=narrowest
+        )
+    for line in texts:
+        table.add_row(*map(Text, line))  # Text: a topic's settings may look like markup
     return table
+
+
+def _least_width(name: str, cells: Sequence[str], is_numeric: bool) -> int:
+    """What a column needs: numbers are shown whole, longer texts may be folded."""
+    longest = max(map(len, cells), default=0)
+    return max(len(name), longest if is_numeric else min(longest, _FOLDED))

@@ -71,7 +71,7 @@ _WITH_PROPERTY: Final = ("produce", "consume", "load")
 _BOTH_AFTER: Final = re.compile(r"\b\w+=\S+ \((--[^)]*)\)")
 _BOTH_INSIDE: Final = re.compile(r"\(\w+=[^,()]*, (?=--)")
 _QUOTED: Final = re.compile(r"((?<!\w)'[^']*'(?!\w)|\"[^\"]*\")")
-_NAME: Final = re.compile(r"(?<![\w.'-])(?P<name>[a-z]+(?:_[a-z0-9]+)+)(?:=(?P<value>[\w.-]+))?(?!\w)")
+_NAME: Final = re.compile(r"(?<![\w.'-])(?P<name>[a-z]+(?:[._][a-z0-9]+)+)(?:=(?P<value>[\w.-]+))?(?!\w)")
 
 
 def as_typed(text: str, typed: Sequence[str], *, is_about_a_table: bool = False) -> str:
@@ -111,13 +111,13 @@ class _Words:
         return _NAME.sub(self._translate, text)
 
     def _translate(self, match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"]
-        if re.search(rf"\b{name}\b", self._typed):
+        name, value = match["name"].replace(".", "_"), match["value"]
+        if re.search(rf"\b{re.escape(match['name'])}\b", self._typed):
             return match[0]
         option = self._options.get(name)
         if option is not None:
             return option if value in (None, "True", "False") else f"{option} {value}"
-        if name not in _settings():
+        if "." in match["name"] or name not in _settings():
             return match[0]
         self.settings = True
         return name.replace("_", ".") + ("" if value is None else f"={value}")

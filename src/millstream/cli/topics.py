@@ -12,7 +12,7 @@ from millstream.cli import completion, options
 from millstream.cli.outcome import CommandError, UsageError
 from millstream.cli.output import count, print_fields, print_json, print_lines, print_table, size
 from millstream.cli.properties import read_properties
-from millstream.errors import UnknownTopicOrPartitionError
+from millstream.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
@@ -77,9 +77,14 @@ def create(
     """
     settings = read_properties(configs or (), "--config")
     with _admin(servers) as admin:
-        made = admin.create_topic(
-            name, partitions or -1, replication_factor or -1, settings, exist_ok=if_not_exists
-        )
+        try:
+            made = admin.create_topic(
+                name, partitions or -1, replication_factor or -1, settings, exist_ok=if_not_exists
+            )
+        except TopicAlreadyExistsError:
+            raise CommandError(
+                f"topic {name} exists already: choose another name, or leave it as it is with --if-not-exists"
+            ) from None
         there = admin.describe_topic(name)
     if as_json:
         print_json({"name": name, "created": made is not None, "partitions": len(there.partitions)})

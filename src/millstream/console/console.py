@@ -210,7 +210,7 @@ class _Brokers:
     def __init__(self, admin: Admin, servers: str) -> None:
         self._looker = Looker(admin)
         self._servers = servers
-        self._were_there = True
+        self._were_there = False
 
     def look(self) -> Snapshot:
         if not self._were_there:

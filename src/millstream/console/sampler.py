@@ -50,8 +50,8 @@ class Sampler:
         self._look = look
         self._history = History(gap_ms=round((_GAP_REFRESHES * refresh_s + _PATIENCE_SECONDS) * 1000))
         self._wanted = asyncio.Event()
-        self._round_ended = asyncio.Event()
-        self._is_fresh = False
+        self._is_fresh = asyncio.Event()
+        """Set from the end of a round until it falls asleep: what is known is then at most a refresh old."""
         self._last_wanted_s = 0.0
         self._is_closing = False
 
@@ -67,12 +67,11 @@ class Sampler:
     async def view(self) -> View:
         """What is known, at most a refresh old; older only where the brokers do not answer in time."""
         self.wake()
-        if not self._is_fresh and not self._is_closing:
-            try:
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    await self._round_ended.wait()
-            except TimeoutError:
-                return self._while_waiting()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._is_fresh.wait()
+        except TimeoutError:
+            return self._while_waiting()
         return self.current
 
     def wake(self) -> None:
@@ -83,7 +82,7 @@ class Sampler:
     def close(self) -> None:
         """Let everybody go who waits, as the console ends."""
         self._is_closing = True
-        self._round_ended.set()
+        self._is_fresh.set()
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -109,14 +108,12 @@ class Sampler:
             now_s = _now_s()
             self._history.add(snapshot.sample(round(now_s * 1000)))
             self.current = View(snapshot, self._history.rates, now_s, "", before.rounds + 1)
-        self._is_fresh = True
-        self._round_ended.set()
+        self._is_fresh.set()
 
     def _sleep(self) -> None:
         self._wanted.clear()
-        self._is_fresh = False
         if not self._is_closing:
-            self._round_ended.clear()
+            self._is_fresh.clear()
 
     def _while_waiting(self) -> View:
         if self.current.trouble:

@@ -92,7 +92,7 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).partition(" (while")[0].lower()
         raise CommandError(
             f"the console cannot listen on {Address(host, port)} ({reason}): "
             "choose another with --port or --host"

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.kafka.differential.log_steps import UNKNOWN_CODEC
 from tests.kafka.differential.sides import PENDING
+from tests.kafka.differential.topic_steps import OPERATIONS
 from tests.kafka.differential.values import NO_TIME, TIMESTAMP_MS, Plain, Step
 
 Predicate = Callable[[Step, tuple[str, ...], Plain, Plain], bool]
@@ -58,6 +59,18 @@ def _has_unknown_codec(step: Step) -> bool:
     return any(damage == UNKNOWN_CODEC for batch in _batches(step) for damage in batch.get("damage", ()))
 
 
+def _has_unknown_operation(step: Step) -> bool:
+    changes = [change for resource in step.fields["resources"] for change in resource["configs"]]
+    return any(change["config_operation"] not in OPERATIONS for change in changes)
+
+
+def _is_pending_and_static(step: Step, where: tuple[str, ...], ours: Plain, theirs: Plain) -> bool:
+    if step.api != "JoinGroup" or step.fields["group_instance_id"] is None or PENDING in (ours, theirs):
+        return False
+    codes = (ours["error_code"], theirs["error_code"])
+    return codes == (25, -1) and where in (("error_code",), ("member_id",))
+
+
 def _batches(step: Step) -> Iterator[Plain]:
     for topic in step.fields["topic_data"]:
         for partition in topic["partition_data"]:
@@ -92,7 +105,12 @@ KNOWN: Final = [
     Known(
         "a member that was given an id, and then joins with it and an instance id, gets UNKNOWN_MEMBER_ID",
         "Apache Kafka fails over it, and answers UNKNOWN_SERVER_ERROR",
-        _says("JoinGroup", 25, -1, lambda step: step.fields["group_instance_id"] is not None),
+        _is_pending_and_static,
+    ),
+    Known(
+        "a kind of change to a setting that does not exist gets INVALID_REQUEST",
+        "Apache Kafka fails over it, and answers UNKNOWN_SERVER_ERROR",
+        _says("IncrementalAlterConfigs", 42, -1, _has_unknown_operation),
     ),
     Known(
         "a batch that is sent again is answered without a timestamp where the topic keeps the producer's",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.kafka.differential.steps import TOPICS, Steps
 from tests.kafka.differential.values import Plain, Step
+
+OPERATIONS: Final = (0, 1, 2, 3)
+"""What can be done to a setting: set, delete, append, subtract."""
 
 
 class TopicSteps(Steps):
@@ -133,7 +138,7 @@ class TopicSteps(Steps):
         name, key = self._topic(), self._random.choice(("retention.ms", "cleanup.policy", "no.such"))
         value = self._random.choice(("1000", "compact", "delete", "soon", None))
         resource = {"resource_type": self._random.choices((2, 77), (9, 1))[0], "resource_name": name}
-        operation = self._random.choices((0, 1, 2, 3, 9), (6, 2, 2, 2, 1))[0]
+        operation = self._random.choices((*OPERATIONS, 9), (6, 2, 2, 2, 1))[0]
         change = {"name": key, "config_operation": operation, "value": value}
         self._add(
             "IncrementalAlterConfigs",

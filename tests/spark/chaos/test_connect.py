@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.spark.spark_cluster import connect_server, python_without_millstream
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SQL = {**SHAPE, "sql": "SELECT id, price, _topic, _partition, _offset FROM batch WHERE abs(price) > 0"}
+CYCLE = {"max_records": 24}
+"""Three cycles for the 60 records."""
 GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
 
 
@@ -25,56 +28,80 @@ GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
 def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
     place = tmp_path_factory.mktemp("connect")
     python = python_without_millstream(place)
+    settings = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     with (
-        connect_server(place, PYSPARK_PYTHON=python, PYTHONPATH=str(ROOT)) as address,
+        connect_server(place, settings, PYSPARK_PYTHON=python, PYTHONPATH=str(ROOT)) as address,
         loader(place, address) as process,
     ):
         yield process
 
 
+class Begin(Protocol):
+    """Starts a load of the topic into the place."""
+
+    def __call__(self, shape: dict[str, Any], *, stops: bool = False, **fault: Any) -> None: ...
+
+
+@pytest.fixture
+def begin(
+    connected: Loader, bootstrap_servers: str, topic: str, group: str, place: Place, tmp_path: Path
+) -> Begin:
+    directories = iter(tmp_path / f"attempts-{number}" for number in count())
+
+    def start(shape: dict[str, Any], *, stops: bool = False, **fault: Any) -> None:
+        directory = next(directories)
+        directory.mkdir()
+        wanted = Fault(str(directory), **fault)
+        connected.begin(bootstrap_servers, topic, group, place, wanted, stops=stops, **CYCLE, **shape)
+
+    return start
+
+
 @pytest.mark.parametrize("shape", [SHAPE, SQL], ids=["fused", "sql"])
 def test_a_load_through_connect(
     connected: Loader,
+    begin: Begin,
     shape: dict[str, Any],
     bootstrap_servers: str,
     topic: str,
     group: str,
     admin: Admin,
     place: Place,
-    tmp_path: Path,
 ) -> None:
-    """It is stopped while tasks run, fails once and is tried again, and has nothing to do afterwards."""
-    attempts = iter(tmp_path / f"attempts-{number}" for number in range(9))
-
-    def begin(*, stops: bool = False, **fault: Any) -> None:
-        directory = next(attempts)
-        directory.mkdir()
-        wanted = Fault(str(directory), **fault)
-        connected.begin(bootstrap_servers, topic, group, place, wanted, stops=stops, max_records=24, **shape)
-
-    begin(times=1, point="writing", stops=True)
-    report = connected.report()
-    assert (report["stopped"], report["loaded"], place.rows()) == (True, 0, [])
-    begin(times=1, point="written", kind="fail")
+    """A task fails, so its cycle is done again: here Spark gives a task one try. Then nothing is left."""
+    begin(shape, times=1, point="written", kind="fail")
     report = connected.report()
     assert (report["loaded"], report["rejected"], report["cycles"]) == (GOOD, 60 - GOOD, 3)
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)
-    begin()
+    begin(shape)
     assert connected.report()["cycles"] == 0
 
 
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
+def test_a_load_through_connect_is_stopped(connected: Loader, begin: Begin, place: Place) -> None:
+    """Its tasks are broken off, and nothing of them counts."""
+    begin(SHAPE, times=2, point="writing", stops=True)
+    report = connected.report()
+    assert (report["stopped"], report["loaded"], place.rows()) == (True, 0, [])
+    begin(SHAPE)
+    assert connected.report()["loaded"] == GOOD
+
+
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_a_failure_through_connect_says_what_is_safe(
-    connected: Loader, bootstrap_servers: str, topic: str, group: str, place: Place, tmp_path: Path
+    connected: Loader, begin: Begin, topic: str, place: Place
 ) -> None:
-    fault = Fault(str(tmp_path), kind="fail", point="writing", times=100)
-    connected.begin(bootstrap_servers, topic, group, place, fault, **SHAPE)
+    """And that is true: the next run loads everything."""
+    begin(SHAPE, kind="fail", point="writing", times=100)
     answer = connected.answer()
     assert answer["kind"] == "LoadFailedError"
     assert answer["error"] in [
-        f"loading {topic}-{partition} [0, 30) into {place.sink().name} failed: {topic}-{partition} [0, 30): "
+        f"loading {topic}-{partition} [0, 12) into {place.sink().name} failed: {topic}-{partition} [0, 12): "
         "RuntimeError: this attempt was to fail. This run had committed 0 rows before, and nothing of what "
         "failed: running it again is safe and continues there"
         for partition in range(2)
     ]
     assert place.rows() == []
+    begin(SHAPE)
+    assert connected.report()["loaded"] == GOOD

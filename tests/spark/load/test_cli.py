@@ -141,6 +141,13 @@ def test_errors_are_one_sentence(typed: Typed, topic: str) -> None:
     assert "no place to load to" in _to(typed, "csv:x", topic)
 
 
+def test_a_misspelt_table(typed: Typed, topic: str, tmp_path: Path) -> None:
+    typed.run(topic, "--once", *SHAPE)
+    typed.to = f"delta:{tmp_path}/ordres"
+    assert f"did you mean delta:{tmp_path}/orders?" in typed("rejected", code=1)
+    assert "there is no table" in typed("replay", "--group", typed.group, *SHAPE, code=1)
+
+
 def _to(typed: Typed, address: str, topic: str) -> str:
     typed.to = address
     return typed.run(topic, "--once", code=2)

@@ -34,6 +34,12 @@ from millstream.cli.spelling import as_typed
             "load it with --on-recreated append, which",
         ),
         ("load", "so it needs compact=True: how", "so it needs compact=True: how"),
+        ("load", "group.instance.id is 'a b': it must have", "--instance-id is 'a b': it must have"),
+        (
+            "load",
+            "nothing of my.group.id, and session.timeout.ms",
+            "nothing of my.group.id, and session.timeout.ms",
+        ),
         ("broker", "give allow_remote=True", "give --allow-remote"),
         ("consume", "the group_id is not legal", "the --group is not legal"),
         ("consume", "None of the bootstrap_servers answered", "None of the --bootstrap-servers answered"),

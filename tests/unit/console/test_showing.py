@@ -64,6 +64,7 @@ def test_what_is_long_is_cut_between_characters() -> None:
     assert shown("aé".encode() * 10, 4) == Shown("text", "aéa", 30, is_cut=True)
     assert shown(b"x" * 100, 10) == Shown("text", "x" * 10, 100, is_cut=True)
     assert shown(b'{"a": 1}', 4).kind == "text", "half an object is none"
+    assert shown(b"[1] is not all", 3) == Shown("text", "[1]", 14, is_cut=True)
     assert shown(b"\xff" * 1000, 1000) == Shown("hex", " ".join(["ff"] * 256), 1000, is_cut=True)
 
 

@@ -266,6 +266,8 @@ def _merged(
         if change.name in seen:
             raise InvalidRequestError(f"{change.name} is changed more than once in the request")
         seen.add(change.name)
+        if change.config_operation not in tuple(Operation):
+            raise InvalidRequestError(f"{change.config_operation} is no operation on a setting")
         if change.config_operation == Operation.DELETE:
             values.pop(change.name, None)
         elif change.value is None:
@@ -286,8 +288,6 @@ def _changed_list(broker: Broker, values: dict[str, str], change: IncrementalAlt
     given = [word.strip() for word in (change.value or "").split(",") if word.strip()]
     if change.config_operation == Operation.APPEND:
         words += [word for word in given if word not in words]
-    elif change.config_operation == Operation.SUBTRACT:
-        words = [word for word in words if word not in given]
     else:
-        raise InvalidRequestError(f"{change.config_operation} is no operation on a setting")
+        words = [word for word in words if word not in given]
     return ",".join(words)

@@ -78,7 +78,7 @@ def handle_produce(
             _failed(one.index, unauthorized)
             if unauthorized
             else _answer_partition(
-                broker, topic, error, _codec_problem(one, context.version) or refusal, one, appended
+                broker, topic, error, _records_problem(one, context.version) or refusal, one, appended
             )
             for one in data.partition_data
         ]
@@ -150,23 +150,24 @@ def _answer_partition(
     partition = topic.partition(data.index) if topic is not None else None
     if partition is None:
         return _failed(data.index, BrokerProblem(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    problem = _records_problem(data) or refusal
-    if problem is not None:
-        return _failed(data.index, problem)
+    if refusal is not None:
+        return _failed(data.index, refusal)
     answer = _append(broker, partition, data)
     if not answer.error_code:
         appended.append((partition, answer))
     return answer
 
 
-def _records_problem(data: PartitionProduceData) -> BrokerProblem | None:
-    """What can be told from the outside; the log looks closer."""
+def _records_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
+    """What can be told from the outside, in Kafka's order; the log looks closer."""
     if data.records is None or not len(data.records):
         return BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
     if len(data.records) > BATCH_OVERHEAD and data.records[_MAGIC_AT] != MAGIC:
         return BrokerProblem(
             ErrorCode.INVALID_RECORD, f"a batch of format {data.records[_MAGIC_AT]}, not {MAGIC}"
         )
+    if problem := _codec_problem(data, version):
+        return problem
     if not _is_one_batch(data):
         return BrokerProblem(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
     return None
