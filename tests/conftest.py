@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Protocol
 
+import hypothesis
 import pytest
 
 from millstream.admin import Admin
@@ -15,6 +16,12 @@ from millstream.producer import Producer
 from tests.kafka import brokers
 from tests.kafka.not_run import summarize
 from tests.kafka.server import Run
+
+# How long an example takes says something about the machine: a property is not wrong for it.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

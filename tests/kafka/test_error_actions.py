@@ -16,7 +16,7 @@ from millstream.errors import MillstreamError
 from millstream.wire import apis
 from millstream.wire.batches import BatchHeader, iter_headers
 from millstream.wire.messages.fetch import FetchRequest
-from millstream.wire.messages.groups import JoinGroupRequest
+from millstream.wire.messages.groups import HeartbeatRequest, JoinGroupRequest
 from millstream.wire.messages.produce import ProduceRequest
 from millstream.wire.schema import Request
 from tests.kafka import brokers
@@ -103,9 +103,11 @@ def _is_the_same(request: Request, other: Request) -> bool:
 def _until_observed(scenario: Scenario, expected: Act) -> Act:
     """What the client has done; it may take its time, unless it is to do nothing.
 
-    Metadata are asked for without anybody waiting for them, so they may come after the second attempt.
+    Metadata are asked for without anybody waiting for them, so they may come after the second attempt. And
+    heartbeats go on until the user is in poll(), where a member joins anew.
     """
-    too_early = {Act.DONE} if expected is not Act.REFRESH else {Act.DONE, Act.RETRY}
+    is_late = expected is Act.REFRESH or (expected is Act.REJOIN and scenario.api is apis.HEARTBEAT)
+    too_early = {Act.DONE, Act.RETRY} if is_late else {Act.DONE}
 
     def look() -> Act | None:
         scenario.idle()
@@ -124,9 +126,9 @@ def observed(requests: Sequence[Request], *, is_patient: bool) -> Act:
     place = next((place for place, each in enumerate(after) if each.api is refused.api), None)
     again = after[place] if place is not None else None
     between = [each.api for each in after[:place]]
-    joins = [
-        each for each in after[: None if place is None else place + 1] if isinstance(each, JoinGroupRequest)
-    ]
+    is_beating = isinstance(refused, HeartbeatRequest)  # it goes on with that until it joins
+    end = None if place is None or is_beating else place + 1
+    joins = [each for each in after[:end] if isinstance(each, JoinGroupRequest)]
     if joins and (refused.api is not apis.JOIN_GROUP or not joins[0].member_id):
         return Act.REJOIN if joins[0].member_id else Act.REJOIN_ANEW
     if isinstance(refused, ProduceRequest) and isinstance(again, ProduceRequest):

@@ -195,6 +195,7 @@ def test_list_offsets(admin: Admin, filled: str) -> None:
     first, second = TopicPartition(filled, 0), TopicPartition(filled, 1)
     ends = admin.list_offsets(filled)
     assert {key: found.offset for key, found in ends.items() if found} == {first: 10, second: 3}
+    assert admin.list_offsets(filled, isolation_level="read_committed") == ends, "no transaction is open"
     found = admin.list_offsets({first: 1_700_000_003_500, second: "earliest"})
     assert found[first] == OffsetAndTimestamp(4, 1_700_000_004_000, 0)
     start = found[second]

@@ -150,6 +150,49 @@ def test_records_of_a_topic_that_is_only_compacted_cannot_be_deleted(client: Raw
     assert delete_records(client, TOPIC) == ErrorCode.POLICY_VIOLATION
 
 
+def test_records_without_a_key_are_named_where_keys_are_needed(client: RawClient) -> None:
+    assert create_topics(client, new_topic(TOPIC, cleanup_policy="compact")) == [0]
+    answer = client.produce(TOPIC, b"x", b"y")
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in answer.record_errors] == [0, 1]
+
+
+def test_a_topic_may_keep_all_it_has(client: RawClient) -> None:
+    assert create_topics(client, new_topic(TOPIC, cleanup_policy="")) == [0]
+    assert client.produce(TOPIC, b"x").error_code == 0
+    assert delete_records(client, TOPIC) == ErrorCode.POLICY_VIOLATION
+
+
+def test_a_fetch_session_knows_a_topic_that_is_gone_by_its_name(client: RawClient) -> None:
+    """As in Kafka: not there, or there as another one; by its id alone it would be just unknown."""
+    client.create_topic(TOPIC)
+    (described,) = client.metadata(TOPIC).topics
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_epoch=0,
+        topics=[FetchTopic(topic_id=described.topic_id, partitions=[partition])],
+    )
+    request.session_id = client.call(request, 13, FetchResponse).session_id
+    request.topics, codes = [], []
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name=TOPIC)], timeout_ms=1000)
+    client.call(delete, 6, DeleteTopicsResponse)
+    for epoch in (1, 2):
+        request.session_epoch = epoch
+        answer = client.call(request, 13, FetchResponse)
+        codes.append(answer.responses[0].partitions[0].error_code)
+        if epoch == 1:
+            client.create_topic(TOPIC)
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+def test_a_topic_named_ambiguously_is_answered_each_time(client: RawClient) -> None:
+    both = DeleteTopicState(name=TOPIC, topic_id=b"x" * 16)
+    answer = client.call(DeleteTopicsRequest(topics=[both, both], timeout_ms=1000), 6, DeleteTopicsResponse)
+    assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
 def test_one_request_creates_only_so_many_partitions(client: RawClient) -> None:
     assert create_topics(client, *(new_topic(f"t{n}", 6000) for n in range(2))) == [44, 44]
     assert create_topics(client, new_topic("t0", 6000)) == [0]

@@ -113,8 +113,8 @@ def test_rows_are_partitioned_as_records_are(producer: Producer, bootstrap_serve
         elif key is not None:
             assert found[n] == partition_for_key(key, PARTITIONS)
     for records in partitions:
-        keyed = [int(record.value or b"") for record in records if record.key is not None]
-        assert keyed == sorted(keyed)
+        rows = [int(record.value or b"") for record in records]
+        assert rows == sorted(rows), "those without a key keep their place between the others"
 
 
 @pytest.mark.usefixtures("compiled")
@@ -192,6 +192,9 @@ def test_what_is_wrong_is_said_at_once(producer: Producer, topic: str) -> None:
         producer.send_arrow(
             topic, numbers(1, headers=pyarrow.array([[(b"\xff", b"v")]], pyarrow.map_("binary", "binary")))
         )
+    for odd in (pyarrow.array([[None]], HEADERS), pyarrow.array([[1, 2]]), pyarrow.array([[{"a": 1}]])):
+        with pytest.raises(MisuseError, match="not a pair"):
+            producer.send_arrow(topic, numbers(1, headers=odd))
     producer.close()
     with pytest.raises(ClosedError):
         producer.send_arrow(topic, numbers(1))

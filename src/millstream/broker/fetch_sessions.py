@@ -29,6 +29,8 @@ class CachedPartition:
     high_watermark: int = -1
     log_start_offset: int = -1
     failed: bool = False
+    topic_name: str = ""
+    """What the topic was called when its id was last found."""
 
     def tells_news(self, answer: PartitionData) -> bool:
         """Whether an incremental answer must carry this partition; remembers what is told."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.cli.greeting import StrangerError, greet
 from millstream.cli.outcome import CommandError, UsageError, warn
 from millstream.cli.properties import read_properties
 from millstream.settings import read_addresses
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from millstream.admin import Admin
     from millstream.producer import Producer
 
-_CONNECT_SECONDS: Final = 5.0
 _REPORTED: Final = "millstream.producer"
 """Whose warnings are of records that were not delivered: those the command reports."""
 
@@ -56,7 +55,7 @@ def client_properties(texts: Iterable[str], instead: Mapping[str, str]) -> dict[
 
 
 def require_broker(servers: str) -> None:
-    """Raise at once when no address takes connections: the clients themselves would go on trying.
+    """Raise at once when no address has a broker: the clients themselves would go on trying.
 
     A script gets its answer, and a newcomer who forgot to start the broker is told how to.
     """
@@ -68,7 +67,9 @@ def require_broker(servers: str) -> None:
     reason = ""
     for address in addresses:
         try:
-            socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS).close()
+            greet(address)
+        except StrangerError as error:
+            reason = str(error.strerror)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
         else:

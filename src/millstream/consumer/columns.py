@@ -70,10 +70,12 @@ class Columns:
 
     @property
     def data_bytes(self) -> int:
-        """About how much keys and values take, while they are bytes."""
+        """About how much keys, values and headers take, while they are bytes."""
         if isinstance(self.keys, Fields) and isinstance(self.values, Fields) and len(self):
-            return self.values.span[1] - self.keys.span[0]
-        return sum(len(each) for column in (self.keys, self.values) for each in column if each)
+            end = self.headers.end if isinstance(self.headers, HeaderFields) else 0
+            return max(end, self.values.span[1]) - self.keys.span[0]
+        headers = (part for row in self.headers for header in row for part in header)
+        return sum(len(each) for column in (self.keys, self.values, headers) for each in column if each)
 
     def rows(self, start: int, stop: int) -> Columns:
         """The rows from ``start`` to before ``stop``, which must lie within the columns."""

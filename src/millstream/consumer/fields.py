@@ -142,6 +142,19 @@ class HeaderFields(Sequence[tuple[Header, ...]]):
             return HeaderFields(self.data, self.places[index])
         return self._read(int(self.places[index]))
 
+    @property
+    def end(self) -> int:
+        """Where the last record's headers end; 0 if it has none. There must be a record."""
+        position = int(self.places[-1])
+        if position < 0:
+            return 0
+        data = self.data.data
+        count, position = read_varint(data, position)
+        for _ in range(2 * count):
+            size, position = read_varint(data, position)
+            position += max(0, size)
+        return position
+
     def _read(self, place: int) -> tuple[Header, ...]:
         return () if place < 0 else _read_headers(self.data.data, place)
 

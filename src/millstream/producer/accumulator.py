@@ -266,6 +266,15 @@ class Accumulator:
         assert topic.sticky is not None, "a topic with partitions has a sticky one"
         return topic.sticky
 
+    def choose_several(self, topic: Topic, count: int, size: int) -> list[int]:
+        """So many partitions in a row for records without a key, of which the first takes this size."""
+        partitions = [self.choose(topic, None, None, size).partition]
+        while len(partitions) < count:
+            self._move_sticky(topic)
+            assert topic.sticky is not None, "it has just been chosen"
+            partitions.append(topic.sticky.partition)
+        return partitions
+
     def _move_sticky(self, topic: Topic) -> None:
         """Records without a key have filled a batch for one partition: go on with another."""
         if topic.sticky is not None and topic.sticky.close_open():

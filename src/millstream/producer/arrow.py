@@ -75,8 +75,29 @@ class _RowSender:
         sizes = sizes + (BATCH_OVERHEAD + MAX_RECORD_OVERHEAD)
         chosen, highest = self._reader.partitions(piece)
         topic = self._intake.topic(self._name, highest, self._intake.deadline())
-        for partition, rows in _grouped(kernels, topic, columns, chosen):
+        for partition, rows in self._grouped(kernels, topic, columns, chosen):
             self._intake.add_rows(topic, partition, columns, rows, sizes, self._outcome)
+
+    def _grouped(
+        self, kernels: Kernels, topic: Topic, columns: Columns, chosen: Longs | None
+    ) -> Sequence[tuple[int | None, Longs]]:
+        """The rows of each partition, in their order; where all may go to any, all of them with None."""
+        import numpy as np
+
+        count = len(columns.timestamps)
+        if chosen is None:
+            chosen = np.full(count, -1, np.int64)
+        unchosen = kernels.hash_keys(*columns.keys.arrays, len(topic.queues), chosen)
+        if unchosen == count:
+            return [(None, row_numbers(count))]
+        if unchosen:  # they get a partition before they are grouped: there they stay between their neighbours
+            free = chosen < 0
+            chosen[free] = self._intake.spread(topic, columns.field_sizes[free] + RECORD_OVERHEAD)
+        # Looked at only now, as the topic may have grown meanwhile; one place more for rows without any.
+        ends, order = np.zeros(len(topic.queues) + 1, np.int64), np.empty(count, np.int64)
+        kernels.group_rows(chosen, ends, order)
+        groups = np.split(order, ends[:-2])
+        return [(partition, rows) for partition, rows in enumerate(groups) if len(rows)]
 
     def _send_plainly(self, piece: Any) -> None:
         """Row by row, while the compiled loops are not there yet."""
@@ -84,20 +105,3 @@ class _RowSender:
         for key, value, headers, partition, timestamp in rows:
             record = self._intake.send(self._name, value, key, headers, partition, timestamp)
             record.add_done_callback(self._outcome.record_done)
-
-
-def _grouped(
-    kernels: Kernels, topic: Topic, columns: Columns, chosen: Longs | None
-) -> Sequence[tuple[int | None, Longs]]:
-    """The rows of each partition, in their order; those that may go to any come last, with None."""
-    import numpy as np
-
-    count, partitions = len(columns.timestamps), len(topic.queues)
-    if chosen is None:
-        chosen = np.full(count, -1, np.int64)
-    if kernels.hash_keys(*columns.keys.arrays, partitions, chosen) == count:
-        return [(None, row_numbers(count))]
-    ends, order = np.zeros(partitions + 1, np.int64), np.empty(count, np.int64)
-    kernels.group_rows(chosen, ends, order)
-    groups = np.split(order, ends[:-1])
-    return [(None if n == partitions else n, rows) for n, rows in enumerate(groups) if len(rows)]

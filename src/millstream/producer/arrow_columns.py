@@ -187,7 +187,10 @@ def _header_lists(piece: Any) -> list[Sequence[Header]]:
 
 def _header(entry: Any) -> Header:
     """A header as Arrow gives it: a struct with two fields becomes a dict, an entry of a map a pair."""
-    name, value = entry.values() if isinstance(entry, dict) else entry
+    try:
+        name, value = entry.values() if isinstance(entry, dict) else entry
+    except (TypeError, ValueError):
+        raise MisuseError(f"the header {entry!r} is not a pair of a name and a value") from None
     if isinstance(value, str):
         value = value.encode()
     if not isinstance(name, str) or not isinstance(value, bytes | None):

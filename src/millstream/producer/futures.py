@@ -192,6 +192,7 @@ class Rows:
 
     def __init__(self, count: int) -> None:
         self.future: Future[int] = Future()
+        self.future.set_running_or_notify_cancel()  # what was sent cannot be cancelled
         self._count = self._left = count
         self._error: BaseException | None = None
         self._lock = threading.Lock()

@@ -145,6 +145,16 @@ class Intake:
             elif wake:
                 self._client.wake()
 
+    def spread(self, topic: Topic, sizes: Longs) -> Longs:
+        """A partition for each of the records of these sizes, which may go to any: one for each batchful."""
+        import numpy as np
+
+        accumulator = self._accumulator
+        _, places = np.unique(sizes.cumsum() // accumulator.batch_size, return_inverse=True)
+        with self._board.lock:
+            partitions = accumulator.choose_several(topic, int(places[-1]) + 1, int(sizes[0]))
+        return np.array(partitions, np.int64)[places]
+
     def _block(
         self, topic: Topic, partition: int | None, size: int, deadline: Deadline
     ) -> tuple[Block | None, bool]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import extend
 
-from millstream.wire.jit import lasting
+from millstream.wire.jit import compile_function, lasting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,6 @@ def compile_checksum_loop(options: dict[str, Any]) -> ChecksumLoop | None:
     """The loop, compiled with these options of numba's; None where the processor lacks the instruction."""
     if not _has_instruction():
         return None
-    import numba
     import numpy as np
     from numba import types
 
@@ -76,11 +75,7 @@ def compile_checksum_loop(options: dict[str, Any]) -> ChecksumLoop | None:
     exec(compile(source, lasting(__file__, source), "exec"), namespace)
     longs = types.int64[::1]
     signature = (types.Array(types.uint8, 1, "C", readonly=True), longs, longs, longs)
-    function = namespace["count_unharmed"]
-    try:
-        loop: ChecksumLoop = numba.njit(signature, **options)(function)
-    except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
-        loop = numba.njit(signature, **{**options, "cache": False})(function)
+    loop: ChecksumLoop = compile_function(namespace["count_unharmed"], signature, options)
     return loop
 
 

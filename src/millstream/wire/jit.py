@@ -20,15 +20,22 @@ def compile_loop(source: str, file: str, module: str, signature: Any, options: d
 
     ``file`` is where the text stands: numba keeps compiled code for as long as that file does not change.
     """
-    import numba
     import numpy as np
 
     namespace: dict[str, Any] = {"np": np, "__name__": module}
     exec(compile(source, lasting(file, source), "exec"), namespace)
-    function = namespace[source[len("def ") : source.index("(")]]
+    return compile_function(namespace[source[len("def ") : source.index("(")]], signature, options)
+
+
+def compile_function(function: Any, signature: Any, options: dict[str, Any]) -> Any:
+    """Compile a function with these options of numba's; raises RuntimeError where it is told not to compile."""
+    import numba
+
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        raise RuntimeError("NUMBA_DISABLE_JIT is set: the loops would be slower than plain Python")
     try:
         return numba.njit(signature, **options)(function)
-    except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
+    except Exception:  # noqa: BLE001 - nowhere to keep it, or what was kept is damaged: only for this process
         return numba.njit(signature, **{**options, "cache": False})(function)
 
 

@@ -65,7 +65,7 @@ def _has_unknown_operation(step: Step) -> bool:
 
 
 def _is_pending_and_static(step: Step, where: tuple[str, ...], ours: Plain, theirs: Plain) -> bool:
-    if step.api != "JoinGroup" or step.fields["group_instance_id"] is None or PENDING in (ours, theirs):
+    if step.api != "JoinGroup" or step.fields.get("group_instance_id") is None or PENDING in (ours, theirs):
         return False
     codes = (ours["error_code"], theirs["error_code"])
     return codes == (25, -1) and where in (("error_code",), ("member_id",))

@@ -10,7 +10,12 @@ from typing import Any, Final
 
 from millstream.errors import CorruptMessage
 from millstream.wire.frames import decode_response, encode_request
-from millstream.wire.messages.group_admin import ListGroupsRequest, ListGroupsResponse
+from millstream.wire.messages.group_admin import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from millstream.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from millstream.wire.messages.offsets import (
@@ -26,6 +31,8 @@ from tests.kafka.differential.values import Plain, Step, plain, request_of
 
 PENDING: Final = "no answer"
 CLOSED: Final = "the connection was closed"
+_GROUPS: Final = ("g", "g0", "g1", "other")
+"""What sequences call their groups."""
 _SECONDS: Final = 20.0
 
 
@@ -55,11 +62,16 @@ class Side:
             link.sock.close()
 
     def is_ready(self) -> bool:
-        """Whether all can be served: Kafka's coordinator has to load, and to ask for producer ids."""
+        """Whether all can be served: Kafka's coordinator has to load, each group by itself, and to ask for
+        producer ids.
+        """
         found = self._call(FindCoordinatorRequest(key="any", key_type=0), 3, FindCoordinatorResponse)
+        if found.error_code:
+            return False
         asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        groups = DescribeGroupsRequest(groups=[self.names.prefix + name for name in _GROUPS])
         return not (
-            found.error_code
+            any(group.error_code for group in self._call(groups, 0, DescribeGroupsResponse).groups)
             or self._call(ListGroupsRequest(), 4, ListGroupsResponse).error_code
             or self._call(asked, 2, InitProducerIdResponse).error_code
         )

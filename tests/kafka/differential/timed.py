@@ -1,4 +1,6 @@
-"""Sequences in which time does something: sessions end, rebalances stop waiting, ids are forgotten."""
+"""Sequences in which time does something: sessions end, rebalances stop waiting, ids are forgotten; and what
+chance would hardly ever come up with.
+"""
 
 from __future__ import annotations
 
@@ -83,10 +85,40 @@ STATIC_MEMBER_EXPIRES: Final = [
     _describe(after=2.0),
 ]
 
+
+def _create() -> Step:
+    topic: dict[str, Plain] = {"name": "~t0", "num_partitions": 1, "replication_factor": 1}
+    topic |= {"assignments": [], "configs": []}
+    return Step("CreateTopics", 5, {"topics": [topic], "timeout_ms": 10_000, "validate_only": False})
+
+
+def _fetch(epoch: int, topic: str = "") -> Step:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    asked: dict[str, Plain] = {
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "session_id": "$session:s" if epoch else 0,
+        "session_epoch": epoch,
+        "topics": [{"topic_id": f"$topic:{topic}", "partitions": [partition]}] if topic else [],
+    }
+    return Step("Fetch", 13, asked, alias="s")
+
+
+TOPIC_IS_MADE_ANEW: Final = [
+    _create(),
+    _fetch(0, "~t0"),
+    Step("DeleteTopics", 1, {"topic_names": ["~t0"], "timeout_ms": 10_000}),
+    _fetch(1),
+    _create(),
+    _fetch(2),
+    _fetch(3, "~t0"),
+]
+
 TIMED: Final = {
     "a session ends": SESSION_ENDS,
     "a pending id is forgotten": PENDING_ID_IS_FORGOTTEN,
     "a rebalance stops waiting": REBALANCE_STOPS_WAITING,
     "who does not sync is dropped": WHO_DOES_NOT_SYNC_IS_DROPPED,
     "a static member expires": STATIC_MEMBER_EXPIRES,
+    "a topic of a fetch session is made anew": TOPIC_IS_MADE_ANEW,
 }

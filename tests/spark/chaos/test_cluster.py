@@ -61,9 +61,9 @@ SETTINGS = {
 def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
     place = tmp_path_factory.mktemp("cluster")
     python = python_without_millstream(place)
-    environment = {"PYSPARK_PYTHON": python, "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
+    hosts = ("127.0.0.1", "localhost")
     with (
-        standalone(place, hosts=("127.0.0.1", "localhost"), **environment) as cluster,
+        standalone(place, hosts=hosts, PYSPARK_PYTHON=python, SPARK_DAEMON_JAVA_OPTS=SHORT_LIVED) as cluster,
         loader(place, cluster.address, SETTINGS, PYSPARK_PYTHON=python) as process,
     ):
         yield process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -99,6 +100,28 @@ def test_no_broker_is_told_at_once_with_what_to_do(command: list[str], capsys: P
     err = capsys.readouterr().err
     assert err.startswith(f"error: no broker answers at {address} (connection refused): ")
     assert "millstream broker" in err
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b""]
+)
+def test_what_is_no_broker_is_told_at_once(answer: bytes, capsys: Printed) -> None:
+    """A web server, a listener that wants TLS, and one that hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert main(["topic", "list", "--bootstrap-servers", address]) == 1
+        thread.join()
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: no broker answers at {address} (") and "TLS" in err
 
 
 def test_errors_are_json_for_scripts(capsys: Printed) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.broker.fetch_sessions import CachedPartition, FetchPlan, Key
 from millstream.errors import BrokerError, ErrorCode, OffsetOutOfRangeError
 from millstream.wire.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -81,7 +82,7 @@ class ParkedFetch:
         empty = True
         self._partitions = []
         for key, cached in self._plan.partitions:
-            answer = self._read_partition(key, cached.request, budget, at_least_one=empty)
+            answer = self._read_partition(key, cached, budget, at_least_one=empty)
             size = len(answer.records) if answer.records is not None else 0
             budget -= size
             empty = empty and not size
@@ -167,14 +168,26 @@ class ParkedFetch:
             self._timer.cancel()
         self._broker.metrics.parked_fetches -= 1
 
-    def _read_partition(
-        self, key: Key, wanted: FetchPartition, budget: int, *, at_least_one: bool
-    ) -> PartitionData:
+    def _find(self, key: Key, cached: CachedPartition) -> tuple[Partition | None, int]:
+        """The partition, or None and why. A topic that was there before is known by its name, as in Kafka."""
         name, topic_id, index = key
         topic, error = self._broker.topics.resolve(name, topic_id, by_id=self._by_id)
-        partition = topic.partition(index) if topic is not None else None
+        if topic is not None:
+            cached.topic_name = topic.name
+            return topic.partition(index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if cached.topic_name:
+            successor = self._broker.topics.get(cached.topic_name)
+            is_anew = successor is not None and successor.partition(index) is not None
+            error = ErrorCode.INCONSISTENT_TOPIC_ID if is_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return None, error
+
+    def _read_partition(
+        self, key: Key, cached: CachedPartition, budget: int, *, at_least_one: bool
+    ) -> PartitionData:
+        wanted, index = cached.request, key[2]
+        partition, error = self._find(key, cached)
         if partition is None:
-            return _unknown(index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _unknown(index, error)
         self._partitions.append(partition)
         log = partition.log
         problem = partition.epoch_problem(wanted.current_leader_epoch)
@@ -224,8 +237,9 @@ def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset |
 
 def _unknown(index: int, code: int) -> PartitionData:
     """The answer for a partition that is not here. (Only for these has Kafka an empty list, not none.)"""
+    aborted = None if code == ErrorCode.INCONSISTENT_TOPIC_ID else list[AbortedTransaction]()
     return PartitionData(
-        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=aborted, records=b""
     )
 
 

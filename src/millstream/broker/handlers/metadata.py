@@ -66,7 +66,9 @@ def _one_topic(
     if wanted.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(wanted.topic_id)
         if topic is None:
-            return _failed(None, ErrorCode.UNKNOWN_TOPIC_ID, request, wanted.topic_id)
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id, partitions=[]
+            )
         return _described(broker, topic, request)
     name = wanted.name or ""
     topic = broker.topics.get(name)
@@ -100,13 +102,10 @@ def _described(broker: Broker, topic: Topic, request: MetadataRequest) -> Metada
     )
 
 
-def _failed(
-    name: str | None, code: int, request: MetadataRequest, topic_id: bytes = ZERO_UUID
-) -> MetadataResponseTopic:
+def _failed(name: str, code: int, request: MetadataRequest) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=code,
         name=name,
-        topic_id=topic_id,
         partitions=[],
         topic_authorized_operations=_topic_operations(request),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.broker.log.validation import RecordsWithoutKeyError
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
 from millstream.wire.batches import (
     BATCH_OVERHEAD,
@@ -19,6 +20,7 @@ from millstream.wire.batches import (
 )
 from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     InitProducerIdRequest,
     InitProducerIdResponse,
     PartitionProduceData,
@@ -105,7 +107,10 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
 
 def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
     """Who speaks a version from before zstd would hand it to readers that do not know it either (KIP-110)."""
-    if version >= _ZSTD_VERSION or _attributes(data) & CODEC_MASK != Codec.ZSTD:
+    codec = _attributes(data) & CODEC_MASK
+    if version < _ZSTD_VERSION and codec not in tuple(Codec):
+        return BrokerProblem(ErrorCode.CORRUPT_MESSAGE, f"there is no codec {codec}")
+    if version >= _ZSTD_VERSION or codec != Codec.ZSTD:
         return None
     return BrokerProblem(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_VERSION}, not {version}"
@@ -191,6 +196,11 @@ def _append(broker: Broker, partition: Partition, data: PartitionProduceData) ->
         answer = _failed(data.index, BrokerProblem(error.code, error.detail or str(error)))
         if error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log.start_offset
+        if isinstance(error, RecordsWithoutKeyError):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
+                for index in error.indexes
+            ]
         return answer
     broker.metrics.records_in += result.last_offset - result.base_offset + 1
     return PartitionProduceResponse(

@@ -159,12 +159,17 @@ def handle_delete_topics(
 ) -> DeleteTopicsResponse:
     """Delete each topic, by name or by id. One that is named twice is not deleted at all."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    times = Counter((each.name, each.topic_id) for each in wanted)
-    once = {(each.name, each.topic_id): each for each in wanted}
+    ambiguous = [each for each in wanted if _is_ambiguous(each)]  # answered each time, as in Kafka
+    times = Counter((each.name, each.topic_id) for each in wanted if not _is_ambiguous(each))
+    once = {(each.name, each.topic_id): each for each in wanted if not _is_ambiguous(each)}
     disabled = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
-    return DeleteTopicsResponse(
-        responses=[_delete(broker, each, times[key], disabled) for key, each in once.items()]
-    )
+    responses = [_delete(broker, each, 1, disabled) for each in ambiguous]
+    responses += [_delete(broker, each, times[key], disabled) for key, each in once.items()]
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _is_ambiguous(wanted: DeleteTopicState) -> bool:
+    return (wanted.name is None) == (wanted.topic_id == ZERO_UUID)
 
 
 def _delete(
@@ -188,7 +193,7 @@ def _delete(
 
 
 def _to_delete(broker: Broker, wanted: DeleteTopicState) -> Topic:
-    if (wanted.name is None) == (wanted.topic_id == ZERO_UUID):
+    if _is_ambiguous(wanted):
         raise InvalidRequestError("name the topic or give its id, and not both")
     topic = (
         broker.topics.get(wanted.name)
@@ -281,8 +286,8 @@ def _delete_records(
             raise UnknownTopicOrPartitionError(f"there is no partition {wanted.partition_index} of {topic}")
         if partition.topic == OFFSETS_TOPIC:
             raise InvalidTopicError(f"{topic} is the broker's own: its records are not for deleting")
-        if partition.log.config.compacts and not partition.log.config.deletes:
-            raise PolicyViolationError(f"{topic} is compacted: its records go by newer ones of their keys")
+        if not partition.log.config.deletes:
+            raise PolicyViolationError(f"{topic} has no delete in its cleanup.policy: its records stay")
         if wanted.offset < -1:
             raise OffsetOutOfRangeError(f"{wanted.offset} is no offset")
         low_watermark = partition.log.delete_records(wanted.offset)

@@ -167,8 +167,9 @@ def _read_ratio(value: object) -> float:
 
 
 def _read_policy(value: object) -> tuple[str, ...]:
+    """With neither of them, a log is kept for ever, as it is."""
     words = tuple(dict.fromkeys(str(word) for word in read_names(value)))
-    if not words or not set(words) <= {"compact", "delete"}:
+    if not set(words) <= {"compact", "delete"}:
         raise ValueError("must be delete, compact, or both separated by a comma")
     return words
 

@@ -38,6 +38,14 @@ _MAX_PLAIN_BYTES = 1 << 30
 """More than any batch that we would decompress: what a compressed one may claim to hold."""
 
 
+class RecordsWithoutKeyError(InvalidRecordError):
+    """Records have no key, which a compacted topic needs. ``indexes`` are their places in the batch."""
+
+    def __init__(self, indexes: list[int]) -> None:
+        super().__init__(f"record {indexes[0]} has no key, which a compacted topic needs")
+        self.indexes = indexes
+
+
 def validate(
     batches: memoryview, config: LogConfig, now_ms: int, *, allow_transactional: bool = False
 ) -> list[BatchHeader]:
@@ -107,11 +115,10 @@ def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> No
 
 
 def _check_keys(batch: memoryview, header: BatchHeader) -> None:
-    for record in iter_raw_records(plain_records(batch, header), header.record_count):
-        if record.key is None:
-            raise InvalidRecordError(
-                f"record {record.offset_delta} has no key, which a compacted topic needs"
-            )
+    records = enumerate(iter_raw_records(plain_records(batch, header), header.record_count))
+    without_key = [index for index, record in records if record.key is None]
+    if without_key:
+        raise RecordsWithoutKeyError(without_key)
 
 
 def recompress(batches: memoryview, headers: list[BatchHeader], codec: Codec, level: int | None) -> bytearray:

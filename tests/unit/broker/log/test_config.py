@@ -76,7 +76,6 @@ def test_a_topics_settings_lie_over_the_brokers() -> None:
         ("retention.ms", "soon", "must be a whole number"),
         ("segment.bytes", "13", "must be at least 14"),
         ("segment.bytes", "2147483648", "must be at most 2147483647"),
-        ("cleanup.policy", "", "must be delete, compact, or both"),
         ("cleanup.policy", "compress", "must be delete, compact, or both"),
         ("compression.type", "none", "must be producer or uncompressed"),
         ("compression.gzip.level", "0", "must be 1 to 9"),
