@@ -170,11 +170,13 @@ def _reader(name: str, broker: BrokerProcess, topic: str, records: str) -> str:
 
 
 _PLAIN = (
-    "Key, value and offset of each record are touched, or there as columns; CRCs are checked. consume() is "
-    "asked for 10,000 records, our poll() for its default of 500; confluent-kafka's poll() gives one. Tuned: "
-    "`queued.min.messages=1000000`, `fetch.queue.backoff.ms=1`, `queued.max.messages.kbytes=1048576`. The "
-    "raw limit is a socket that sends the same fetches, two at a time, and drops the answers. Java's CPU and "
-    "memory are those of the whole process, with its start. "
+    "Key, value and offset of each record are touched, or there as columns. millstream, aiokafka and "
+    "kafka-python check CRCs; confluent-kafka (by default) and ConsumerPerformance (always) do not. "
+    "consume() is asked for 10,000 records, our poll() for its default of 500; confluent-kafka's poll() "
+    "gives one. Tuned: `queued.min.messages=1000000`, `fetch.queue.backoff.ms=1`, "
+    "`queued.max.messages.kbytes=1048576`. The raw limit is a socket that sends the same fetches, two at a "
+    "time, and drops the answers. Java has no warm-up, and its CPU and memory are those of the whole "
+    "process, with its start. "
 )
 
 

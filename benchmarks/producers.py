@@ -113,7 +113,8 @@ def _section(title: str, broker: BrokerProcess, size: int, taken: Mapping[str, C
         f"{_records(PEER, size):,} records (aiokafka and kafka-python: a twentieth) without keys into one "
         f"partition of {broker.name}, in batches of {BATCH_BYTES // 1024} KiB, linger {LINGER_MS} ms, not "
         f"compressed. Until the last one is acknowledged. Each sender is a process of its own, in turns, "
-        f"medians of {ROUNDS} (range in brackets), after a warm-up. send_arrow gets {ROWS:,} rows a call; "
+        f"medians of {ROUNDS} (range in brackets), after a warm-up. send_arrow gets {ROWS:,} rows a call, "
+        "a table that was made before; "
         "produce without on_delivery does not say whether a record was written.\n\n" + table(head, rows),
     )
 

@@ -240,7 +240,7 @@ def measure(reader: Reader, servers: str, topic: str, records: int) -> dict[str,
     return {
         "rate": total / seconds,
         "cpu": (_cpu() - cpu) / total * 1e6,
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_mb(),
     }
 
 
@@ -269,7 +269,7 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """As the kernel counts it since the program was started; getrusage's figure may be that of the parent."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None, "Linux says it"

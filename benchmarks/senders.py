@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import Any
 
+from benchmarks.readers import peak_mb
+
 Send = Callable[[int], None]
 """Sends so many records, and returns when all are acknowledged."""
 
@@ -221,7 +223,7 @@ def measure(name: str, servers: str, topic: str, records: int, size: int, acks: 
             "rate": records / seconds,
             "cpu": (_cpu() - cpu) / records * 1e6,
             "thread": (time.thread_time() - thread) / records * 1e6,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mb": peak_mb(),
         }
 
 

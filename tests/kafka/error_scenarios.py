@@ -340,6 +340,7 @@ SCENARIOS: Final[Mapping[str, Callable[[World, str], Scenario]]] = {
     ),
     "OffsetFetch": _asking(_committed, group_id="asking"),
     "OffsetFetch, of partitions": _asking(_committed, group_id="asking"),
+    "OffsetFetch, Admin": _admin(lambda admin, world, name: admin.group_offsets(name)),
     "OffsetDelete": _admin(
         lambda admin, world, name: admin.delete_group_offsets(_group(world, name), [world.partition])
     ),

@@ -270,6 +270,11 @@ TABLE: Final[Mapping[str, Mapping[Act, tuple[ErrorCode, ...]]]] = {
         Act.RETRY: (E.UNSTABLE_OFFSET_COMMIT,),
         Act.RAISE: (E.UNKNOWN_TOPIC_OR_PARTITION, E.TOPIC_AUTHORIZATION_FAILED),
     },
+    "OffsetFetch, Admin": {
+        Act.RETRY: (E.COORDINATOR_LOAD_IN_PROGRESS,),
+        Act.FIND: _COORDINATOR_GONE,
+        Act.RAISE: (E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID, E.GROUP_ID_NOT_FOUND),
+    },
     "OffsetDelete": {
         Act.RETRY: (E.COORDINATOR_LOAD_IN_PROGRESS,),
         Act.FIND: _COORDINATOR_GONE,
@@ -387,6 +392,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "Metadata, Producer": 1,
     "LeaveGroup": 0,
     "OffsetFetch": 0,
+    "OffsetFetch, Admin": 0,
     "OffsetDelete": 0,
 }
 """Where the code stands, from the outside; in the innermost place of the others."""

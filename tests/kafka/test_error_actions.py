@@ -172,6 +172,19 @@ def _error_of(call: Callable[[], None]) -> MillstreamError | None:
     return None
 
 
+def test_a_member_comes_again_with_the_id_that_it_is_given(world: World) -> None:
+    """MEMBER_ID_REQUIRED, which the brokers answer every new member with."""
+    scenario = SCENARIOS["JoinGroup"](world, "JoinGroup")
+    try:
+        scenario.act()
+    finally:
+        scenario.close()
+    requests = [each.request for each in world.proxy.seen(scenario.name)]
+    first, second = (each for each in requests if isinstance(each, JoinGroupRequest))
+    assert not first.member_id
+    assert second.member_id.startswith(scenario.name), "made of the client's name"
+
+
 def test_every_scenario_has_rows() -> None:
     assert list(SCENARIOS) == list(TABLE)
     assert len({(row.asker, row.code) for row in ROWS}) == len(ROWS), "each code has one action"

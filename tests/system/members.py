@@ -256,10 +256,9 @@ class MemberProcess:
     def ask(self, what: str, **arguments: object) -> Any:
         """Have it do something, and return its answer; an error is an AssertionError here."""
         self._write({"do": what, **arguments})
-        try:
-            reply = self._replies.get(timeout=SECONDS)
-        except queue.Empty:
-            raise AssertionError(f"no answer to {what} within {SECONDS:g} s") from None
+        until(lambda: not self._replies.empty() or not self._listening.is_alive(), f"an answer to {what}")
+        assert not self._replies.empty(), f"asked to {what}, it ended with {self._process.wait()}"
+        reply = self._replies.get()
         assert "error" not in reply, reply
         return reply["value"]
 

@@ -33,6 +33,7 @@ from millstream.errors import (
 )
 from millstream.model import RESET_METADATA, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.producer import Producer
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -156,22 +157,34 @@ def test_delete_records(admin: Admin, filled: str) -> None:
 # -- settings
 
 
+def until_set(admin: Admin, topic: str, name: str, value: str | None) -> None:
+    """Kafka answers when the controller has decided; its brokers follow a moment later. None: the default."""
+
+    def look() -> bool:
+        found = admin.topic_configs(topic)[name]
+        return found.source != "topic" if value is None else found.value == value
+
+    until(look, f"{name} is {value}")
+
+
 def test_topic_configs(admin: Admin, topic: str) -> None:
     admin.alter_configs(topic, {"retention.ms": 5000, "unclean.leader.election.enable": True})
+    until_set(admin, topic, "retention.ms", "5000")
     found = admin.topic_configs(topic, ["retention.ms", "cleanup.policy", "unclean.leader.election.enable"])
     assert isinstance(found["retention.ms"], ConfigEntry)
     assert (found["retention.ms"].value, found["retention.ms"].source) == ("5000", "topic")
     assert found["unclean.leader.election.enable"].value == "true"
     assert found["cleanup.policy"].is_default
     admin.alter_configs(topic, {"retention.ms": None})
-    assert admin.topic_configs([topic])[topic]["retention.ms"].source != "topic"
+    until_set(admin, topic, "retention.ms", None)
+    assert set(admin.topic_configs([topic])) == {topic}
 
 
 def test_lists_grow_and_shrink(admin: Admin, topic: str) -> None:
     admin.alter_configs(topic, {}, append={"cleanup.policy": "compact"})
-    assert admin.topic_configs(topic)["cleanup.policy"].value == "delete,compact"
+    until_set(admin, topic, "cleanup.policy", "delete,compact")
     admin.alter_configs(topic, {}, subtract={"cleanup.policy": "delete"})
-    assert admin.topic_configs(topic)["cleanup.policy"].value == "compact"
+    until_set(admin, topic, "cleanup.policy", "compact")
 
 
 def test_settings_that_are_refused(admin: Admin, topic: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from pathlib import Path
 
 import pytest
 
 from millstream import Admin, EmbeddedBroker
-from tests.system.cli_process import Cli
+from tests.system.cli_process import Cli, command
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -73,3 +75,20 @@ def test_a_broker_that_makes_no_topics() -> None:
         assert "makes none by itself" in refused and "millstream topic create orders" in refused
         made = cli("produce", "orders", "--create", stdin="x\n")
         assert (made.code, made.err) == (0, "created topic orders (1 partition)\n")
+
+
+def test_a_tab_as_it_is_typed(cli: Cli, admin: Admin, name: str) -> None:
+    admin.create_topic(name)
+    cli.ok("produce", name, "--key-separator", r"\t", stdin="k\tv\n")
+    cli.ok("produce", name, "--format", "csv", "--delimiter", r"\t", "--key", "b", stdin="a\tb\n1\t2\n")
+    shown = cli.ok("consume", name, "--from", "earliest", "-e", "--format", r"{key}\t{value}").lines
+    assert sorted(shown) == ['2\t{"a": "1", "b": "2"}', "k\tv"]
+
+
+def test_standard_output_may_be_closed(cli: Cli, admin: Admin, name: str) -> None:
+    admin.create_topic(name)
+    line = f"{' '.join(command('topic', 'describe', name))} >&-"
+    done = subprocess.run(
+        ["bash", "-c", line], env=cli.environment, capture_output=True, timeout=SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,30 @@ from millstream.cli.demo.tables import look_at
 from tests.system.cli_process import command
 
 SECONDS = 280.0
+
+
+def test_broken_off_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("demo"),
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        told = ""
+        while "By hand" not in told:
+            line = process.stdout.readline()
+            assert line, "it has ended"
+            told += line
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, errors) == (143, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

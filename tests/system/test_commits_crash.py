@@ -21,7 +21,7 @@ from tests.system.members import MemberProcess, Settings
 from tests.waiting import SECONDS, soon_enough, until
 
 TOTAL = 40
-STATIC: Settings = {"group_instance_id": "the one", "heartbeat_interval_ms": 200}
+STATIC: Settings = {"group_instance_id": "one", "heartbeat_interval_ms": 200}
 """The successor takes the dead member's place, and need not wait for the end of its session (KIP-345)."""
 
 

@@ -239,12 +239,12 @@ def test_waiting_in_poll_is_not_being_stuck(
         bootstrap_servers=bootstrap_servers,
         group_id=group,
         auto_offset_reset="earliest",
-        max_poll_interval_ms=3000,
+        max_poll_interval_ms=5000,
     ) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, consumer.assignment, "it has its partition")
         generation = consumer.group_metadata().generation_id
-        assert not consumer.poll(4.0)
+        assert not consumer.poll(6.0)
         producer.send(topic, b"late").result(SECONDS)
         assert [record.value for record in consumer.poll(SECONDS)] == [b"late"]
         consumer.commit()

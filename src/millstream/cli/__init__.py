@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default the one that the process was started with, and return its exit code."""
     if arguments is not None:
         return _run(list(arguments))
+    for name in ("stdout", "stderr"):  # closed by whoever started us: what is said goes nowhere
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
     try:
         code = _run(sys.argv[1:])
     except KeyboardInterrupt:  # on the way to the command, which takes a moment to load

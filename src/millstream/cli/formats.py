@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from millstream.cli.outcome import UsageError
 from millstream.cli.output import time_text
+from millstream.cli.properties import unescaped
 from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
 
@@ -36,8 +37,6 @@ VALUE_FORMATS: Final = (
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-_ESCAPES = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 class PrintableRecord(Protocol):
@@ -226,7 +225,7 @@ def _text_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
 
 
 def _template_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
-    template = _ESCAPES.sub(lambda match: _ESCAPED.get(match[1], match[0]), appearance.format)
+    template = unescaped(appearance.format)
     _check_template(template)
     finish = _shown if appearance.on_terminal else str
 

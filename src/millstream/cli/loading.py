@@ -15,7 +15,7 @@ from millstream.cli.connect import client_properties, open_admin, require_broker
 from millstream.cli.load_progress import shown
 from millstream.cli.outcome import DONE, CommandError, UsageError
 from millstream.cli.output import count, print_json, print_table, size
-from millstream.cli.properties import read_properties
+from millstream.cli.properties import read_properties, unescaped
 from millstream.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _load(order: LoadOrder) -> Load:
         headers=order.headers,
         avro_schema=order.avro_schema,
         avro_prefix=order.avro_prefix,
-        csv_delimiter=order.csv_delimiter,
+        csv_delimiter=unescaped(order.csv_delimiter),
         csv_quote=order.csv_quote,
         partition_by=order.partition_by,
         add_columns=order.add_columns,
@@ -270,7 +270,7 @@ def run_replay(order: LoadOrder, *, as_json: bool) -> None:
             sql=_text_or_file(order.sql, "--sql"),
             avro_schema=order.avro_schema,
             avro_prefix=order.avro_prefix,
-            csv_delimiter=order.csv_delimiter,
+            csv_delimiter=unescaped(order.csv_delimiter),
             csv_quote=order.csv_quote,
             partition_by=order.partition_by,
             add_columns=order.add_columns,

@@ -6,6 +6,7 @@ have to be explained twice, but each is answered with what it is called here.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Final
 
@@ -50,6 +51,7 @@ KAFKA_SAYS: Final = {
 }
 """Options of Kafka's shell tools, and what to write here."""
 
+_AFTER_COMMANDS: Final = ("--json", "--debug", "--bootstrap-servers", "--bootstrap-server", "-b")
 _VALUE: Final = re.compile(
     r"Invalid value for '(?P<option>[^']+)'(?: / '[^']+')*: Input should be (?P<kind>.+)"
 )
@@ -71,9 +73,10 @@ def sentence(error: typer.TyperException) -> str:
     message = error.format_message().strip().rstrip(".")
     if not message:
         return ""
-    hint = KAFKA_SAYS.get(getattr(error, "option_name", None) or "")
+    option = getattr(error, "option_name", None)
+    hint = _instead_of(error, option) if option else None
     if hint is not None:
-        return f"no such option: {getattr(error, 'option_name', '')}: {hint}"
+        return f"no such option: {option}: {hint}"
     text = message.replace(". Did you mean", ": did you mean").replace("Value error, ", "")
     value = _VALUE.fullmatch(text)
     if value is not None:
@@ -83,6 +86,17 @@ def sentence(error: typer.TyperException) -> str:
         *others, last = choice["known"].replace("'", "").split(", ")
         return f"{choice['option']} {choice['given']} is unknown: choose {', '.join(others)} or {last}"
     return text[0].lower() + text[1:]
+
+
+def _instead_of(error: typer.TyperException, option: str) -> str | None:
+    """What to write in place of an option that is not there."""
+    context = getattr(error, "ctx", None)
+    if option in _AFTER_COMMANDS and context is not None and context.parent is None:
+        return f"write it after the command, as in 'millstream topic list {option}'"
+    if option in KAFKA_SAYS:
+        return KAFKA_SAYS[option]
+    near = difflib.get_close_matches(option, getattr(error, "possibilities", None) or (), n=1)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def _in_words(kind: str) -> str:

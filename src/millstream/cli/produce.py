@@ -18,7 +18,7 @@ from millstream.cli.inputs import Draft, InputFormat, InputOptions, format_of, r
 from millstream.cli.outcome import CommandError, UsageError, told_by
 from millstream.cli.output import count, print_json, say
 from millstream.cli.progress import Meter, meter
-from millstream.cli.properties import read_pair
+from millstream.cli.properties import read_pair, unescaped
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def produce(
       millstream produce copy --format records < consumed.jsonl
     """
     path = None if file is None or str(file) == "-" else file
-    how = InputOptions(input_format or format_of(path), key, key_separator, delimiter)
+    separator = None if key_separator is None else unescaped(key_separator)
+    how = InputOptions(input_format or format_of(path), key, separator, unescaped(delimiter))
     _check(how, compression)
     headers = tuple(_header(text) for text in header or ())
     from millstream.cli.connect import client_properties, open_producer, settings

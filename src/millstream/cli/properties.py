@@ -1,10 +1,20 @@
-"""``NAME=VALUE`` as people type it: settings under Kafka's names, and the headers of records."""
+"""What people type: ``NAME=VALUE`` for settings and headers, and a backslash for what shells make hard."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from millstream.cli.outcome import UsageError
+
+_ESCAPES: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+def unescaped(text: str) -> str:
+    """A text in which a backslash and a letter stand for what a shell makes hard to type."""
+    return _ESCAPES.sub(lambda match: _ESCAPED.get(match[1], match[0]), text)
 
 
 def read_pair(text: str, option: str) -> tuple[str, str]:

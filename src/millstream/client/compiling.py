@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
-from typing import Generic
+from typing import Final, Generic
 
 from millstream.wire.jit import K, Loops
 
 log = logging.getLogger("millstream.client")
+
+loading: Final = threading.RLock()
+"""Held while compiled loops of any kind are loaded.
+
+A fork waits for it: the child would have the locks of half-imported modules, and nobody to release them.
+"""
+_FORK_S: Final = 60.0
+_forking = threading.local()
 
 
 class BackgroundLoad(Generic[K]):
@@ -45,6 +54,19 @@ class BackgroundLoad(Generic[K]):
 
     def _run(self) -> None:
         try:
-            self._loops.kernels = self._load()
+            with loading:
+                self._loops.kernels = self._load()
         except Exception:  # the plain code does the same
             log.warning("the compiled %s cannot be loaded: the plain one is slow", self._name, exc_info=True)
+
+
+def _before_fork() -> None:
+    _forking.waited = loading.acquire(timeout=_FORK_S)
+
+
+def _after_fork() -> None:
+    if _forking.waited:
+        loading.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from millstream.client.compiling import loading
 from millstream.consumer.kernels import decoder
 from millstream.wire.decode import Kernels, load
 
@@ -39,6 +40,7 @@ def wait(timeout: float | None = None) -> Kernels | None:
 
 def _load() -> None:
     try:
-        decoder.kernels = load()
+        with loading:
+            decoder.kernels = load()
     except Exception:  # the plain decoder does the same
         log.warning("the compiled decoder cannot be loaded: reading will be slow", exc_info=True)

@@ -28,7 +28,7 @@ def compile_loop(source: str, file: str, module: str, signature: Any, options: d
 
 
 def compile_function(function: Any, signature: Any, options: dict[str, Any]) -> Any:
-    """Compile a function with these options of numba's; raises RuntimeError where it is told not to compile."""
+    """Compile a function with these options of numba's; RuntimeError where it is told not to compile."""
     import numba
 
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]

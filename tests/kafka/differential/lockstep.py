@@ -25,10 +25,12 @@ _GRACE_SECONDS: Final = 0.03
 _SEES_COMMITTED: Final = ("ListGroups", "DescribeGroups", "DeleteGroups", "OffsetFetch")
 """Kafka shows a group that a refused join has made only after it has written it down."""
 _CHANGES_TOPICS: Final = ("CreateTopics", "DeleteTopics", "CreatePartitions")
+_LEAVE_SEVERAL_VERSION: Final = 3
 _ATTEMPTS: Final = 6
 """How often a sequence is run until both brokers have chosen the same leader."""
 _LEADERS: Final = "another leader"
 _ASSIGNORS: Final = "another assignor"
+_REBALANCE: Final = "a rebalance because of an id that was given back"
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ class _Lockstep:
             replies = (first.plain_reply(index), second.plain_reply(index))
             if PENDING in replies:
                 self._unanswered.add(index)
+            if self._gives_id_back(step):
+                return Parted(index, _REBALANCE)
             if self._leads_differ(step):
                 return Parted(index, _LEADERS)
             if _voted_differently(step, *replies):
@@ -185,6 +189,18 @@ class _Lockstep:
                 if not is_known(step, where, *replies):
                     return Difference(index, step, where, replies)
         return None
+
+    def _gives_id_back(self, step: Step) -> bool:
+        """Whether somebody leaves who never joined: Kafka has all the others join again, ours has nobody."""
+        if step.api != "LeaveGroup":
+            return False
+        names = self._sides[0].names
+        several = step.version >= _LEAVE_SEVERAL_VERSION
+        leaving = step.fields["members"] if several else [step.fields]
+        if not any(names.resolve(each["member_id"]) in names.pending for each in leaving):
+            return False
+        ours, theirs = (side.group_state(step.fields["group_id"]) for side in self._sides)
+        return bool(ours != theirs)
 
     def _leads_differ(self, step: Step) -> bool:
         """Whether a leader had to be replaced and each broker took another one: from there on they part."""

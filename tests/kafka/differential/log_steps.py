@@ -35,6 +35,8 @@ class LogSteps(Steps):
             "timestamp": 1_700_000_000_000 + self._random.randint(-5, 5) * 1000,
         }
         if self._rarely():
+            batch["timestamp"] = 4_000_000_000_000
+        if self._rarely():
             batch["damage"] = [
                 self._random.choice(([16, 1], [20, 0], UNKNOWN_CODEC, [60, 9], [22, 0x20], [22, 0x10]))
             ]

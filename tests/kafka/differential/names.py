@@ -18,6 +18,8 @@ class Names:
         self.prefix = prefix
         self.generations: dict[str, int] = {}
         self.leaders: dict[str, str] = {}
+        self.pending: set[str] = set()
+        """Member ids that were given out, and that nobody has joined with yet."""
         self._members: dict[str, str] = {}
         self._groups: dict[str, list[str]] = {}
         self._aliases: dict[str, str] = {}

@@ -34,6 +34,7 @@ CLOSED: Final = "the connection was closed"
 _GROUPS: Final = ("g", "g0", "g1", "other")
 """What sequences call their groups."""
 _SECONDS: Final = 20.0
+_MEMBER_ID_REQUIRED: Final = 79
 
 
 @dataclass
@@ -148,6 +149,11 @@ class Side:
             for each in found.topics
         )
 
+    def group_state(self, group: str) -> str:
+        request = DescribeGroupsRequest(groups=[self.names.resolve(group)])
+        state: str = self._call(request, 0, DescribeGroupsResponse).groups[0].group_state
+        return state
+
     def _serves(self, name: str, partitions: int) -> bool:
         wanted = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=wanted)])
@@ -197,9 +203,12 @@ def learn(step: Step, response: Any, names: Names) -> None:
     """Remember what the broker has named."""
     match step.api:
         case "JoinGroup":
-            if response.member_id and response.error_code in (0, 79):
+            if response.member_id and response.error_code in (0, _MEMBER_ID_REQUIRED):
                 names.joined(step.group, step.alias, response.member_id)
+            if response.error_code == _MEMBER_ID_REQUIRED:
+                names.pending.add(response.member_id)
             if response.error_code == 0:
+                names.pending.discard(response.member_id)
                 names.generations[step.group] = response.generation_id
                 names.leaders[step.group] = response.leader
         case "InitProducerId":

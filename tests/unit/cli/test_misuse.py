@@ -11,6 +11,7 @@ import pytest
 
 import millstream
 from millstream.cli import main, outcome
+from millstream.errors import GroupIdNotFoundError, InvalidConfigError, NonEmptyGroupError
 
 Printed = pytest.CaptureFixture[str]
 
@@ -38,7 +39,10 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["broker", "--log-level", "LOUD"], "--log-level 'LOUD' is unknown"),
         (["broker", "--data", __file__], "is not a directory"),
         (["produce"], "missing argument 'TOPIC'"),
-        (["produce", "t", "--format", "xml"], "'xml'"),
+        (
+            ["produce", "t", "--format", "xml"],
+            "--format 'xml' is unknown: choose lines, json, csv or records",
+        ),
         (["produce", "t", "--key", "id"], "--key names a field of JSON or CSV"),
         (["produce", "t", "--format", "json", "--key-separator", ":"], "--key-separator is for lines"),
         (["produce", "t", "--key-separator", ""], "--key-separator is empty"),
@@ -55,7 +59,11 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["consume", "t", "--format", "jsn"], "did you mean json"),
         (["consume", "t", "--format", "{what}"], "its fields may be"),
         (["consume", "t", "--format", "table", "--keys"], "--format text"),
-        (["consume", "t", "--max", "x"], "--max"),
+        (["consume", "t", "--max", "x"], "--max must be a whole number"),
+        (["consume", "t", "--timeout", "-1"], "--timeout must be at least 0"),
+        (["consume", "t", "--from"], "see 'millstream consume --help'"),
+        (["group", "reset", "g", "--to"], "see 'millstream group reset --help'"),
+        (["consume", "t", "--value-format", "avro", "--schema", __file__], "this is not an Avro schema"),
         (["consume", "t", "-b", "nowhere"], "--bootstrap-servers 'nowhere'"),
         (["consume", "t", "--property", "group.id=g"], "use --group"),
         (["consume", "t", "--property", "auto_offset_reset=earliest"], "use --from"),
@@ -68,6 +76,8 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
             ["produce", "t", "--property", "acks=1", "--property", "enable.idempotence=true"],
             "enable.idempotence needs",
         ),
+        (["--json", "topic", "list"], "write it after the command"),
+        (["topic", "list", "--josn"], "did you mean --json?"),
         (["consume", "t", "--from-beginning"], "write --from earliest"),
         (["consume", "--topic", "t"], "write the topic's name alone"),
         (["topic", "--create", "--topic", "t"], "write 'millstream topic create'"),
@@ -162,6 +172,14 @@ def raising(error: BaseException) -> Callable[[], int]:
     [
         (outcome.UsageError("do this"), 2, "error: do this\n"),
         (outcome.CommandError("two\nlines"), 1, "error: two lines\n"),
+        (InvalidConfigError("topic t: unknown x: y?"), 1, "error: topic t: unknown x: y?\n"),
+        (NonEmptyGroupError("group g"), 1, "error: group g has members: stop them first\n"),
+        (
+            NonEmptyGroupError("group g has members (me)"),
+            1,
+            "error: group g has members (me): stop them first\n",
+        ),
+        (GroupIdNotFoundError("group g"), 1, "error: group g: "),
         (
             FileNotFoundError(2, "No such file or directory", "x.csv"),
             1,

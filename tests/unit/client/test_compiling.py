@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -50,3 +51,26 @@ def test_without_them_the_plain_code_goes_on(caplog: pytest.LogCaptureFixture) -
     assert background.wait(SECONDS) is None
     assert "the compiled encoder cannot be loaded" in caplog.text
     assert loops.ready(1000) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_waits_until_they_are_loaded() -> None:
+    """A child of a process in the middle of an import waits for ever for whoever was importing."""
+    loops: Loops[str] = Loops(volume_bytes=0)
+    begun, go = threading.Event(), threading.Event()
+
+    def load() -> str:
+        begun.set()
+        assert go.wait(SECONDS)
+        return "kernels"
+
+    background = BackgroundLoad(loops, load, "encoder")
+    background.begin()
+    assert begun.wait(SECONDS)
+    threading.Timer(0.1, go.set).start()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if loops.kernels == "kernels" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert background.wait(SECONDS) == "kernels"

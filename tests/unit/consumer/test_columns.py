@@ -95,6 +95,17 @@ def test_deserializing_gives_the_same_objects_and_the_same_error(
     assert str(fast_error) == str(slow_error)
 
 
+@pytest.mark.parametrize("value", [b"", None])
+def test_headers_count_as_data(loops: Kernels, value: bytes | None) -> None:
+    """Else a poll would take in any number of batches that are nothing but headers."""
+    headers = (("first", b"x" * 500), ("second", None), ("third", b"y" * 500))
+    batch = encode_batch([RecordData(at, 0, None, value, headers * at) for at in range(3)])
+    for columns in (compiled(loops, batch), plain(batch)):
+        assert 3000 <= columns.data_bytes <= 3200
+        assert 2000 <= columns.rows(2, 3).data_bytes <= 2100
+        assert columns.rows(0, 1).data_bytes <= 10
+
+
 def test_text_is_not_torn_between_two_records(loops: Kernels) -> None:
     euro = "€".encode()
     columns = compiled(loops, batch_of([b"a", euro[:1], euro[1:], b"b"]))

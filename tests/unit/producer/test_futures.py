@@ -268,3 +268,24 @@ def test_a_future_that_somebody_has_is_not_given_out_again(delivery: Delivery) -
     assert is_shared(keeper)
     finish(delivery, 0)
     assert not is_shared(keeper)
+
+
+def test_rows_that_were_sent_cannot_be_cancelled() -> None:
+    """As the future of a record cannot: whoever gives up waiting does not disturb the I/O thread."""
+    rows = Rows(2)
+    assert not rows.future.cancel()
+    rows.settle(2, None)
+    assert rows.future.result(SECONDS) == 2
+    assert not Rows(0).future.cancel()
+
+
+async def _give_up(future: concurrent.futures.Future[int]) -> None:
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.wrap_future(future), 0.01)
+
+
+def test_a_coroutine_that_gives_up_leaves_the_rows_alone() -> None:
+    rows = Rows(1)
+    asyncio.run(_give_up(rows.future))
+    rows.settle(1, None)
+    assert rows.future.result(SECONDS) == 1

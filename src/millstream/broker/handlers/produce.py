@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.broker.log.validation import RecordsWithoutKeyError
+from millstream.broker.log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
 from millstream.wire.batches import (
     BATCH_OVERHEAD,
@@ -196,9 +196,9 @@ def _append(broker: Broker, partition: Partition, data: PartitionProduceData) ->
         answer = _failed(data.index, BrokerProblem(error.code, error.detail or str(error)))
         if error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log.start_offset
-        if isinstance(error, RecordsWithoutKeyError):
+        if isinstance(error, RecordsWithoutKeyError | RecordsOutOfTimeError):
             answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=error.of_each)
                 for index in error.indexes
             ]
         return answer

@@ -41,8 +41,20 @@ _MAX_PLAIN_BYTES = 1 << 30
 class RecordsWithoutKeyError(InvalidRecordError):
     """Records have no key, which a compacted topic needs. ``indexes`` are their places in the batch."""
 
+    of_each = "the record has no key, which a compacted topic needs"
+
     def __init__(self, indexes: list[int]) -> None:
         super().__init__(f"record {indexes[0]} has no key, which a compacted topic needs")
+        self.indexes = indexes
+
+
+class RecordsOutOfTimeError(InvalidTimestampError):
+    """Records are too old or too new for the topic. ``indexes`` are their places in the batch."""
+
+    of_each = "the record's timestamp is too far from the broker's clock, or not the producer's"
+
+    def __init__(self, detail: str, indexes: list[int]) -> None:
+        super().__init__(detail)
         self.indexes = indexes
 
 
@@ -58,9 +70,12 @@ def validate(
     while position < end:
         header = read_header(batches, position)
         check_crc(batches, header, position)
-        _check_header(header, config, now_ms, allow_transactional)
+        _check_header(header, config, allow_transactional)
+        batch = batches[position : position + header.size]
+        if config.timestamp_type is TimestampType.CREATE_TIME:
+            _check_timestamps(batch, header, config, now_ms)
         if config.compacts and not header.is_control:
-            _check_keys(batches[position : position + header.size], header)
+            _check_keys(batch, header)
         headers.append(header)
         position += header.size
     if not headers:
@@ -70,7 +85,7 @@ def validate(
     return headers
 
 
-def _check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_transactional: bool) -> None:
+def _check_header(header: BatchHeader, config: LogConfig, allow_transactional: bool) -> None:
     if header.batch_length + LOG_OVERHEAD > config.max_message_bytes:
         limit = config.max_message_bytes
         raise MessageTooLargeError(f"a batch of {header.size} bytes, max.message.bytes is {limit}")
@@ -87,8 +102,6 @@ def _check_header(header: BatchHeader, config: LogConfig, now_ms: int, allow_tra
         raise InvalidRecordError(f"producer {header.producer_id} sent no epoch or no sequence")
     if header.attributes & CODEC_MASK:
         _ = header.codec  # raises for an unknown one
-    if config.timestamp_type is TimestampType.CREATE_TIME:
-        _check_timestamps(header, config, now_ms)
 
 
 def _check_attributes(header: BatchHeader, allow_transactional: bool) -> None:
@@ -99,19 +112,23 @@ def _check_attributes(header: BatchHeader, allow_transactional: bool) -> None:
         raise InvalidRecordError("a delete horizon is set, which only compaction may do")
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise InvalidTimestampError(
-            "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
-        )
-    latest, earliest = header.max_timestamp, header.base_timestamp
-    earliest = min(earliest, latest)
-    if latest != NO_TIMESTAMP and latest - now_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestampError(f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock")
-    if earliest != NO_TIMESTAMP and now_ms - earliest > config.message_timestamp_before_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {earliest} is {now_ms - earliest} ms behind the broker's clock"
-        )
+        words = "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
+        raise RecordsOutOfTimeError(words, list(range(header.record_count)))
+    first_ms = now_ms - config.message_timestamp_before_max_ms
+    last_ms = now_ms + config.message_timestamp_after_max_ms
+    latest = header.max_timestamp
+    earliest = min(header.base_timestamp, latest)
+    if latest != NO_TIMESTAMP and latest > last_ms:
+        words = f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock"
+    elif earliest != NO_TIMESTAMP and earliest < first_ms:
+        words = f"timestamp {earliest} is {now_ms - earliest} ms behind the broker's clock"
+    else:
+        return
+    records = enumerate(iter_raw_records(plain_records(batch, header), header.record_count))
+    times = [(index, header.base_timestamp + record.timestamp_delta) for index, record in records]
+    raise RecordsOutOfTimeError(words, [index for index, time in times if not first_ms <= time <= last_ms])
 
 
 def _check_keys(batch: memoryview, header: BatchHeader) -> None:

@@ -57,9 +57,10 @@ class LoadingProof:
 class Loading:
     """Steps of the demo: a load that is killed, one that finishes, and the result."""
 
-    def __init__(self, story: Story, servers: str, table: Path) -> None:
+    def __init__(self, story: Story, servers: str, directory: Path, table: Path) -> None:
         self._story = story
         self._servers = servers
+        self._directory = directory
         self._table = table
 
     def feed(self) -> Feed:
@@ -92,7 +93,12 @@ class Loading:
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "millstream", *self._command(), "--json"],
-            env={**os.environ, "MILLSTREAM_BOOTSTRAP_SERVERS": self._servers},
+            # What a killed driver leaves behind goes with the demo.
+            env={
+                **os.environ,
+                "MILLSTREAM_BOOTSTRAP_SERVERS": self._servers,
+                "TMPDIR": str(self._directory),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

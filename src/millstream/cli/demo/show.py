@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from millstream.cli.demo.counting import Counting
 from millstream.cli.demo.loading import Loading
 from millstream.cli.demo.story import Story
 from millstream.cli.demo.tables import look_at
-from millstream.cli.outcome import DONE, FAILED
+from millstream.cli.outcome import DONE, FAILED, Terminated
 from millstream.cli.output import print_json
 
 
@@ -25,6 +26,7 @@ def show(*, as_json: bool, picture: Path | None = None) -> int:
     story = Story(silent=as_json, picture=picture)
     table = Path(tempfile.mkdtemp(prefix="millstream-demo-")) / "orders"
     with (
+        _removed_unless_done(table.parent),
         tempfile.TemporaryDirectory(prefix="millstream-demo-broker-") as directory,
         _broker(story, Path(directory)) as servers,
     ):
@@ -35,6 +37,16 @@ def show(*, as_json: bool, picture: Path | None = None) -> int:
     if as_json:
         print_json({**proofs, "holds": holds, "table": str(table), "seconds": round(story.seconds, 1)})
     return DONE if holds else FAILED
+
+
+@contextmanager
+def _removed_unless_done(place: Path) -> Iterator[None]:
+    """Leave no half of a table behind when the demo is broken off."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        shutil.rmtree(place, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -58,7 +70,7 @@ def _run(story: Story, servers: str, directory: Path, table: Path) -> dict[str, 
         counted = counting.run()
         story.tell("Loads through Spark need one more package: [bold]pip install 'millstream[spark]'[/bold].")
         return {"counting": asdict(counted) | {"holds": counted.holds}}
-    loading = Loading(story, servers, table)
+    loading = Loading(story, servers, directory, table)
     with loading.feed() as feed:
         counted = counting.run()
         loaded = loading.run(feed)
