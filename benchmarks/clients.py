@@ -176,7 +176,8 @@ _PLAIN = (
     "gives one. Tuned: `queued.min.messages=1000000`, `fetch.queue.backoff.ms=1`, "
     "`queued.max.messages.kbytes=1048576`. The raw limit is a socket that sends the same fetches, two at a "
     "time, and drops the answers. Java has no warm-up, and its CPU and memory are those of the whole "
-    "process, with its start. "
+    "process, with its start. The fast read more than the slow, for figures that mean something: from 4 % of "
+    "the topic (aiokafka, kafka-python) over 60 % (our poll, consume, tuned) to three times (poll_arrow). "
 )
 
 

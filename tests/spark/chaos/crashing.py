@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 
 class CrashingServer:
     """See the module. What it holds and its address outlive a crash."""
@@ -23,6 +25,11 @@ class CrashingServer:
 
         arguments = ("-w", "-D", str(self._server.pgdata), "stop", "-m", "immediate")
         pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def flush(self) -> None:
+        """Bring to the disk what was committed without waiting for it."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""

@@ -56,12 +56,18 @@ class Second:
 
 
 @pytest.mark.parametrize(
-    "point",
-    [Point.TASKS_STARTED, Point.TASKS_DONE, Point.SINK_COMMITTED],
-    ids=lambda point: point.name.lower(),
+    ("point", "is_flushed"),
+    [
+        (Point.TASKS_STARTED, False),
+        (Point.TASKS_DONE, False),
+        (Point.TASKS_DONE, True),
+        (Point.SINK_COMMITTED, False),
+    ],
+    ids=["tasks_started", "tasks_done", "tasks_done_flushed", "sink_committed"],
 )
 def test_the_server_crashes_and_the_load_goes_on(
     point: Point,
+    is_flushed: bool,
     server: CrashingServer,
     database: PostgresPlace,
     topic: str,
@@ -70,10 +76,15 @@ def test_the_server_crashes_and_the_load_goes_on(
     bootstrap_servers: str,
     new_load: NewLoad,
 ) -> None:
+    """What tasks have staged may be gone with its tables; or, once the server has flushed, the tables are there
+    and empty.
+    """
     second = Second(point)
 
     def crash(point: Point, detail: Detail) -> None:
         if second.is_due(point, detail):
+            if is_flushed:
+                server.flush()
             server.restart()
 
     report = new_load(topic, database, observer=crash, **CYCLE).run_once()
