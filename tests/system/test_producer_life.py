@@ -243,9 +243,10 @@ def test_a_forked_child_is_told_to_make_its_own(producer: Producer, topic: str) 
 
 
 def test_metrics(producer: Producer, topic: str) -> None:
-    producer.send(topic, b"v").result(SECONDS)
+    producer.send(topic, b"v", partition=0).result(SECONDS)
+    before = producer.metrics()  # Kafka may have refused the first one: the partition was just made
+    producer.send(topic, b"v", partition=0).result(SECONDS)
     metrics = producer.metrics()
-    assert metrics["records_delivered"] == 1
-    assert metrics["batches_sent"] == 1
     assert metrics["bytes_sent"] > metrics["batch_bytes"] > 0
-    assert metrics["request_latency_ms.Produce.count"] == 1
+    for name in ("records_delivered", "batches_sent", "request_latency_ms.Produce.count"):
+        assert metrics[name] - before[name] == 1, name

@@ -76,8 +76,8 @@ def test_the_server_crashes_and_the_load_goes_on(
     bootstrap_servers: str,
     new_load: NewLoad,
 ) -> None:
-    """What tasks have staged may be gone with its tables; or, once the server has flushed, the tables are there
-    and empty.
+    """What tasks have staged is gone: with its tables, or, once the server has flushed, these are there and
+    empty.
     """
     second = Second(point)
 
