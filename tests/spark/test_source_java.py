@@ -80,6 +80,16 @@ def test_workers_are_forked_with_the_decoder_loaded() -> None:
     assert daemon.preload.__doc__
 
 
+def test_options_for_java_are_not_mixed_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two collectors of garbage, and Java does not start."""
+    given: list[tuple[str, ...]] = []
+    monkeypatch.setattr(java, "_session", lambda master, conf, options=(): given.append(tuple(options)))
+    java.load_session(queries=False)
+    java.load_session(queries=True)
+    java.load_session(queries=False, **{"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
+    assert given == [java._QUICK_JAVA, (), ()]
+
+
 def test_the_package_can_be_imported_from_its_archive(tmp_path: Path) -> None:
     archive = shipping.package_archive(tmp_path)
     again = shipping.package_archive(tmp_path / "..")

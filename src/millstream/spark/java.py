@@ -155,9 +155,10 @@ def session(master: str = "local[*]", **conf: object) -> SparkSession:
 def load_session(master: str = "local[*]", *, queries: bool = True, **conf: object) -> SparkSession:
     """A session for a load, which starts sooner: without the format, which has Spark look for others, too.
 
-    Without ``queries`` all work is done in Python, and Java need not compile itself to its best.
+    Without ``queries`` all work is done in Python, and Java need not compile itself to its best, unless
+    ``conf`` has options for Java, which may not go together with ours.
     """
-    return _session(master, conf, () if queries else _QUICK_JAVA)
+    return _session(master, conf, () if queries or _JAVA_OPTIONS in conf else _QUICK_JAVA)
 
 
 def _session(master: str, conf: Mapping[str, object], java_options: Sequence[str] = ()) -> SparkSession:

@@ -129,6 +129,19 @@ class ReplaceRules(OnASite):
         remade.load(step(0, 2, 8, topic="payments"), run="other")
         assert by_run(site.rows(), "payments") == {"old": [0, 1, 8, 9], "other": [2, 3, 4, 5, 6, 7]}
 
+    def test_one_commit_replaces_of_a_topic_made_anew_and_of_another(
+        self, site: Site, remade: Driver
+    ) -> None:
+        """Rows with a label and rows without one, in the same files."""
+        remade.sink.compact(1 << 30, nowhere)
+        steps = step(0, 0, 6, bad={3}, topic_id=REMADE_ID), step(0, 0, 8, bad={1}, topic="payments")
+        for run in ("again", "and again"):
+            remade.load(*steps, run=run)
+            old = [o for o in range(10) if o not in {2, 3, 7}]
+            assert by_run(site.rows()) == {"old": old, run: [0, 1, 2, 4, 5]}
+            assert by_run(site.rows(), "payments") == {"old": [8, 9], run: [0, 2, 3, 4, 5, 6, 7]}
+            assert by_run(site.rejected(), "payments") == {run: [1]}
+
     def test_a_topic_is_made_anew_twice(self, site: Site, remade: Driver) -> None:
         third = "f" * 32
         remade.anchor(0, 0, topic_id=third)

@@ -177,7 +177,9 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
     chosen = earliest
     if rules.starting == "latest" and not situation.came_later:
         stable = situation.stable_end
-        chosen = replace(earliest, offset=situation.log_end if stable is None else stable)
+        # Asked for a moment after the end, it may be past it.
+        latest = situation.log_end if stable is None else min(stable, situation.log_end)
+        chosen = replace(earliest, offset=latest)
     if committed is None:
         return chosen
     match author:

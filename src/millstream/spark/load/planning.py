@@ -190,6 +190,13 @@ class Planner:
     def _half_made(self, situation: Situation, wanted: int, progress: Progress) -> Refusal:
         """A rewind is under way, and may have taken out a row whose last records it has not come to yet."""
         where, here, group = situation.partition, progress.next_offset, self._rules.group_id
+        if situation.log_start > here:
+            return Refusal(
+                where,
+                f"{where} was rewound and has come to {here} of {progress.high_offset}, and the log begins at "
+                f"{situation.log_start} now: rows of this load stand for many records each, and one of "
+                "which some are gone cannot be made anew. Load what is left into another table",
+            )
         return Refusal(
             where,
             f"{where} cannot go on at {wanted}: it was rewound and has come to {here} of "

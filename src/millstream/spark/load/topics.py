@@ -77,7 +77,7 @@ class Topics:
         self._ids: dict[str, str] = {}
         self._partitions: dict[str, int] = {}
         self._ends: dict[TopicPartition, int] = {}
-        self._log_bytes: dict[TopicPartition, int] = {}
+        self._sizes: dict[tuple[TopicPartition, str], float] = {}
         self._measured_at: float | None = None
 
     def look(self) -> dict[TopicPartition, Seen]:
@@ -112,9 +112,13 @@ class Topics:
         now = self._clock()
         if self._measured_at is None or now - self._measured_at >= _MEASURE_SECONDS:
             self._measured_at = now
-            self._log_bytes = self._measure(seen)
-        offsets = {one: seen[one].log_end - seen[one].log_start for one in self._log_bytes if one in seen}
-        return {one: self._log_bytes[one] / count for one, count in offsets.items() if count > 0}
+            self._sizes = {
+                (one, seen[one].topic_id): size / (seen[one].log_end - seen[one].log_start)
+                for one, size in self._measure(seen).items()
+                if size > 0 and seen[one].log_end > seen[one].log_start
+            }
+        known = {one: self._sizes.get((one, there.topic_id)) for one, there in seen.items()}
+        return {one: size for one, size in known.items() if size is not None}
 
     def _measure(self, wanted: Container[TopicPartition]) -> dict[TopicPartition, int]:
         try:

@@ -22,7 +22,7 @@ from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
 @dataclass(frozen=True, slots=True)
 class Doomed:
     """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them. Where the table has
-    held several topics of this name, only rows with this ``label``.
+    held several topics of this name, only rows with this ``label``, or without any.
     """
 
     start: int
@@ -44,7 +44,10 @@ class Doomed:
             found = pc.is_in(offsets, value_set=self.offsets)
         else:
             found = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
-        return found if self.label is None else pc.and_(found, pc.equal(labels, self.label))
+        if self.label is None:
+            return pc.and_(found, pc.is_null(labels))
+        # No null may come of it: what is false and what is unknown are two things to Arrow.
+        return pc.and_(found, pc.fill_null(pc.equal(labels, self.label), False))
 
 
 def doomed_positions(positions: Iterable[Position], labels: Labels) -> dict[TopicPartition, Doomed]:
@@ -114,6 +117,8 @@ class Remover:
         """Whether the statistics alone say that every row goes."""
         topics, partitions, offsets = (_bounds(file, name) for name in positions)
         if topics is None or partitions is None or offsets is None:
+            return False
+        if _bounds(file, label_column(positions)) is not None:  # rows of several topics of one name
             return False
         if topics[0] != topics[1] or partitions[0] != partitions[1]:
             return False

@@ -22,7 +22,7 @@ _GIVEN: Final = sql.SQL(
     "unnest(%s::text[], %s::int[], %s::bigint[], %s::text[]) AS given(topic_, partition_, offset_, label_)"
 )
 _SAME: Final = sql.SQL("{0} = topic_ AND {1} = partition_ AND {2} = offset_")
-_LABELLED: Final = sql.SQL(" AND (label_ IS NULL OR {} = label_)")
+_LABELLED: Final = sql.SQL(" AND {} IS NOT DISTINCT FROM label_")
 
 
 def readmit(

@@ -167,7 +167,7 @@ def add_labels(connection: Connection, name: TableName, tables: Tables) -> None:
         )
     for table, column in wanted:
         if column not in (read_columns(connection, name, table) or ()):
-            statement = sql.SQL("ALTER TABLE {} ADD COLUMN {} text")
+            statement = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
             connection.execute(statement.format(name.beside(table), sql.Identifier(column)))
 
 

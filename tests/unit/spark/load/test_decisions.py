@@ -137,6 +137,13 @@ def test_without_any_memory_the_user_chooses(rules: Rules, offset: int) -> None:
     assert (found.offset, found.anchors, found.group_first, found.note) == (offset, True, False, "")
 
 
+@pytest.mark.parametrize(("stable", "offset"), [(990, 990), (1003, 1000)])
+def test_latest_is_the_stable_end_and_never_past_the_end(stable: int, offset: int) -> None:
+    """The two are asked for one after the other, while records come."""
+    found = started(decide(replace(situation(log=(5, 1000)), stable_end=stable), LATEST))
+    assert found.offset == offset
+
+
 # ---- two tables
 
 

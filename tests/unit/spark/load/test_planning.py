@@ -122,6 +122,18 @@ def test_a_rewind_of_aggregates_is_not_left_half_way(wanted: int) -> None:
     assert world.plan(ZERO).starts[ZERO].offset == 0
 
 
+def test_a_rewind_of_aggregates_that_retention_has_cut_short() -> None:
+    """No offset would help: so none is advised."""
+    world = World([(60, 100)])
+    world.sink.stand("orders", 0, 50, high=80)
+    world.aligned = lambda partition, offset: min(offset, 50)
+    world.commit(ZERO, 60, RESET_METADATA)
+    with pytest.raises(
+        LoadFailedError, match=r"has come to 50 of 80, and the log begins at 60.* another table"
+    ):
+        world.plan(ZERO).raise_refusals("fake:sink", 0)
+
+
 def test_an_aggregate_of_a_topic_made_anew_begins_where_it_begins() -> None:
     """Rows of the old one say nothing of the new one's offsets."""
     world = World([(5, 100)], topic_id=OTHER_ID, on_recreated="append")

@@ -106,6 +106,19 @@ def test_the_size_of_an_offset_is_asked_for_now_and_then() -> None:
     assert topics.sizes(seen) == {zero: 100.0}
 
 
+def test_the_size_of_an_offset_stays_what_it_was_when_measured() -> None:
+    """Bytes of a minute ago, over the offsets of now, would make large records small."""
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    brokers = FakeBrokers({"orders": (ID, [(0, 1), (0, 0)])})
+    brokers.sizes = {zero: 1000, one: 0}
+    topics = view(brokers, Clock())
+    assert topics.sizes(topics.look()) == {zero: 1000.0}, "of an empty log nothing is known"
+    brokers.topics = {"orders": (ID, [(0, 125_000), (0, 125_000)])}
+    assert topics.sizes(topics.look()) == {zero: 1000.0}
+    anew = {zero: Seen("another", 0, 5)}
+    assert topics.sizes(anew) == {}, "a topic made anew is another one"
+
+
 def test_who_may_not_ask_for_sizes_does_without() -> None:
     brokers = FakeBrokers({"orders": (ID, [(0, 10)])})
     brokers.sizes = None
