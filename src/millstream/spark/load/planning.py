@@ -193,8 +193,8 @@ class Planner:
         if situation.log_start > here:
             return Refusal(
                 where,
-                f"{where} was rewound and has come to {here} of {progress.high_offset}, and the log begins at "
-                f"{situation.log_start} now: rows of this load stand for many records each, and one of "
+                f"{where} was rewound and has come to {here} of {progress.high_offset}, and the log begins "
+                f"at {situation.log_start} now: rows of this load stand for many records each, and one of "
                 "which some are gone cannot be made anew. Load what is left into another table",
             )
         return Refusal(
