@@ -45,8 +45,9 @@ def by_version(path: Path) -> None:
 
 
 def by_time(path: Path) -> None:
-    when = table(path).history()[1]["timestamp"]
-    table(path).restore(datetime.fromtimestamp(when / 1000, UTC))
+    # When its file was written, which may be later than the time that the commit itself has in it.
+    written_ms = (path / "_delta_log" / f"{2:020}.json").stat().st_mtime_ns // 1_000_000 + 1
+    table(path).restore(datetime.fromtimestamp(written_ms / 1000, UTC))
 
 
 @pytest.mark.parametrize("restore", [by_version, by_time])

@@ -78,25 +78,22 @@ class TaskWatch:
         pause = _LOOK_SECONDS
         while not self._over.wait(pause):
             try:
-                active, completed, every = _tasks_of(tracker)
+                completed, every = _tasks_of(tracker)
             except Exception as error:  # noqa: BLE001 - Spark may be ending; the job itself says so
                 log.debug("Spark does not tell how its tasks stand: %s", error)
                 continue
             self.done = completed / max(1, every)
-            if not told and active + completed > 0:
+            # A stage that runs has tasks: Spark tells how many with a delay, and of a short one never.
+            if not told and every > 0:
                 told, pause = True, _LATER_SECONDS
                 self._running()
 
 
-def _tasks_of(tracker: Any) -> tuple[int, int, int]:
-    """How many tasks run, how many of the same stages have ended, and how many these have in all."""
+def _tasks_of(tracker: Any) -> tuple[int, int]:
+    """How many tasks of the stages that run have ended, and how many these have in all."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
-    return (
-        sum(one.numActiveTasks for one in known),
-        sum(one.numCompletedTasks for one in known),
-        sum(one.numTasks for one in known),
-    )
+    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
 
 
 class Clock:
