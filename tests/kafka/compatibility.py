@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,19 @@ from tests.kafka.mission import ROWS
 from tests.kafka.results import DIRECTORY, FEATURES
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
+HINT: Final = "run python -m tests.kafka.compatibility"
+
+
+def marks(features: Collection[str]) -> list[str]:
+    """What the table says of a client that did this."""
+    return ["yes" if feature in features else "–" for feature in FEATURES]
+
+
+def clients_on_page() -> dict[str, list[str]]:
+    """What the table says now, by client: the version, and a mark for each feature."""
+    _, _, *lines = section(PAGE.read_text(), "clients").splitlines()
+    rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    return {name: cells for name, *cells in rows}
 
 
 def clients_table(before: str) -> str:
@@ -28,8 +42,7 @@ def clients_table(before: str) -> str:
         path = DIRECTORY / f"{name}.json"
         if path.exists():
             found = json.loads(path.read_text())
-            marks = ["yes" if feature in found["features"] else "–" for feature in FEATURES]
-            lines.append(f"| {name} | {found['version']} | {' | '.join(marks)} |")
+            lines.append(f"| {name} | {found['version']} | {' | '.join(marks(found['features']))} |")
         else:
             lines.append(old.get(name) or f"| {name} | not run |" + " |" * len(FEATURES))
     return "\n".join(lines)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import pytest
 
-from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
+from millstream import Admin, Consumer, EmbeddedBroker, Producer, RebalanceListener, TopicPartition
 from millstream.wire import apis
 from tests.kafka.frame_proxy import Cut, FrameProxy
 from tests.system.reading import read_topic
@@ -21,6 +23,8 @@ SOON: dict[str, object] = {
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 1,
 }
+SHORT_FETCHES: dict[str, object] = {"fetch_max_wait_ms": 10}
+"""A coordinator that is looked up anew is asked for behind the fetch that waits."""
 RECONNECTS = 1000
 
 
@@ -28,24 +32,52 @@ RECONNECTS = 1000
 def proxy() -> Iterator[FrameProxy]:
     """In front of a broker that tells its clients to come this way."""
     with FrameProxy() as made:
-        listener = {"advertised.listeners": f"PLAINTEXT://{made.address}"}
-        with EmbeddedBroker(settings=listener) as broker:
+        settings = {
+            "advertised.listeners": f"PLAINTEXT://{made.address}",
+            "group.initial.rebalance.delay.ms": "0",  # hundreds of groups are made here, of one member each
+        }
+        with EmbeddedBroker(settings=settings) as broker:
             made.target = int(broker.bootstrap_servers.rpartition(":")[2])
             with Admin(bootstrap_servers=made.address) as admin:
                 admin.create_topic("t", partitions=1)
             yield made
 
 
-def cuts(proxy: FrameProxy, api: apis.Api, step: int = 1) -> Iterator[Cut]:
+def cuts(proxy: FrameProxy, api: apis.Api, skip: int = 0) -> Iterator[Cut]:
     """One cut after the other, each a byte later, until a whole answer came through before its cut."""
-    position = 0
-    while True:
-        cut = proxy.cut = Cut(api.key, position)
+    for position in itertools.count():
+        cut = proxy.cut = Cut(api.key, position, skip)
         yield cut
         assert cut.done.wait(SECONDS), f"{api.name} was not answered"
         if position >= cut.answer_size:
             return
-        position += step
+
+
+@contextmanager
+def member(
+    proxy: FrameProxy, group: str, listener: RebalanceListener | None = None, **options: object
+) -> Iterator[Consumer]:
+    """Of a group that reads the topic from its beginning."""
+    with Consumer(
+        bootstrap_servers=proxy.address,
+        group_id=group,
+        auto_offset_reset="earliest",
+        **SOON,
+        **SHORT_FETCHES,
+        **options,
+    ) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        yield consumer
+
+
+class Assigned(RebalanceListener):
+    """The partitions that a member was given, each as often as it was."""
+
+    def __init__(self) -> None:
+        self.partitions: list[TopicPartition] = []
+
+    def on_assigned(self, consumer: object, partitions: list[TopicPartition]) -> None:
+        self.partitions += partitions
 
 
 def test_answers_to_produce(proxy: FrameProxy) -> None:
@@ -76,7 +108,7 @@ def test_answers_to_fetch(proxy: FrameProxy) -> None:
 
 
 def test_answers_to_commits(proxy: FrameProxy) -> None:
-    with Consumer(bootstrap_servers=proxy.address, group_id="g", **SOON) as consumer:
+    with Consumer(bootstrap_servers=proxy.address, group_id="g", **SOON, **SHORT_FETCHES) as consumer:
         consumer.assign([T0])
         for number, _ in enumerate(cuts(proxy, apis.OFFSET_COMMIT), start=1):
             consumer.commit({T0: number}, timeout=SECONDS)
@@ -85,32 +117,72 @@ def test_answers_to_commits(proxy: FrameProxy) -> None:
 
 
 @pytest.mark.parametrize(
-    "api",
+    ("api", "skip"),
     [
-        apis.API_VERSIONS,
-        apis.METADATA,
-        apis.FIND_COORDINATOR,
-        apis.JOIN_GROUP,
-        apis.SYNC_GROUP,
-        apis.OFFSET_FETCH,
-        apis.LIST_OFFSETS,
+        pytest.param(apis.API_VERSIONS, 0, id="ApiVersions"),
+        pytest.param(apis.METADATA, 0, id="Metadata"),
+        pytest.param(apis.FIND_COORDINATOR, 0, id="FindCoordinator"),
+        pytest.param(apis.JOIN_GROUP, 0, id="JoinGroup, which gives an id"),
+        pytest.param(apis.JOIN_GROUP, 1, id="JoinGroup, which names the members"),
+        pytest.param(apis.SYNC_GROUP, 0, id="SyncGroup"),
+        pytest.param(apis.OFFSET_FETCH, 0, id="OffsetFetch"),
+        pytest.param(apis.LIST_OFFSETS, 0, id="ListOffsets"),
     ],
-    ids=lambda api: api.name,
 )
-def test_answers_on_the_way_into_a_group(proxy: FrameProxy, api: apis.Api) -> None:
-    """A new group for each position; only some of them, as each costs a rebalance."""
+def test_answers_on_the_way_into_a_group(proxy: FrameProxy, api: apis.Api, skip: int) -> None:
+    """A new group for each position."""
     with Producer(bootstrap_servers=proxy.address) as producer:
         producer.send("t", b"hello", partition=0).result(SECONDS)
-    for number, _ in enumerate(cuts(proxy, api, step=_step(api))):
-        with Consumer(
-            bootstrap_servers=proxy.address, group_id=f"g{number}", auto_offset_reset="earliest", **SOON
-        ) as consumer:
-            consumer.subscribe(["t"])
+    for number, _ in enumerate(cuts(proxy, api, skip)):
+        with member(proxy, f"g{number}") as consumer:
             assert [record.value for record in consumer.poll(SECONDS)] == [b"hello"]
+            assert consumer.position(T0) == 1
 
 
-def _step(api: apis.Api) -> int:
-    return 60 if api is apis.API_VERSIONS else 17
+def test_answers_to_heartbeats(proxy: FrameProxy) -> None:
+    """They cost neither a record nor the member's place in its group."""
+    listener = Assigned()
+    sent = 0
+    with (
+        Producer(bootstrap_servers=proxy.address, linger_ms=0) as producer,
+        member(proxy, "g", listener, heartbeat_interval_ms=5) as consumer,
+    ):
+        for _ in cuts(proxy, apis.HEARTBEAT):
+            producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
+            (record,) = consumer.poll(SECONDS)
+            assert (record.offset, record.value) == (sent, str(sent).encode())
+            sent += 1
+    assert sent > 10
+    assert listener.partitions == [T0]
+
+
+def test_answers_to_leaving(proxy: FrameProxy) -> None:
+    """The member has left, with all that it read committed: the next one reads only what is new."""
+    sent = 0
+    with (
+        Admin(bootstrap_servers=proxy.address) as admin,
+        Producer(bootstrap_servers=proxy.address, linger_ms=0) as producer,
+    ):
+        for _ in cuts(proxy, apis.LEAVE_GROUP):
+            producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
+            with member(proxy, "g") as consumer:
+                (record,) = consumer.poll(SECONDS)
+                assert (record.offset, record.value) == (sent, str(sent).encode())
+            sent += 1
+            assert not admin.describe_group("g").members
+            assert admin.group_offsets("g")[T0].offset == sent
+    assert sent > 20
+
+
+def test_answers_to_new_producers(proxy: FrameProxy) -> None:
+    sent = 0
+    for _ in cuts(proxy, apis.INIT_PRODUCER_ID):
+        with Producer(bootstrap_servers=proxy.address, linger_ms=0, **SOON) as producer:
+            assert producer.send("t", str(sent).encode(), partition=0).result(SECONDS).offset == sent
+        sent += 1
+    assert sent > 20
+    found = read_topic(proxy.address, "t")[0]
+    assert [record.value for record in found] == [str(number).encode() for number in range(sent)]
 
 
 def test_a_thousand_reconnects_leave_nothing_behind(proxy: FrameProxy) -> None:

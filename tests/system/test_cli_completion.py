@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -131,7 +132,23 @@ def test_it_is_installed_for_a_shell(shell: str, tmp_path: Path) -> None:
 
 
 def test_bash_completes(servers: str, tmp_path: Path) -> None:
-    """The script that is printed works in a shell: the words are those of the broker."""
+    """The script that is printed works in a shell: the words are those of the broker.
+
+    Bash gives it HOST:PORT and --option=value in parts, and replaces only the last of them.
+    """
+    host, port = servers.split(":")
+    lines = [
+        (["topic", "describe", "pay"], ["payments"]),
+        (["topic", "describe", "-b", host, ":", port, "pay"], ["payments"]),
+        (["topic", "describe", "--bootstrap-servers", "=", host, ":", port, "pay"], ["payments"]),
+        (["topic", "describe", "--bootstrap-servers", "=", servers, "pay"], ["payments"]),
+        (["topic", "describe", "-b", host, ":", port, ""], ["orders", "orders-clean", "payments"]),
+        (["consume", "orders", "--group", "=", "aud"], ["audit"]),
+        (["consume", "orders", "--from", "off"], ["offset:", "nospace"]),
+        (["group", "reset", "audit", "--to", "shift", ":"], ["-"]),
+        (["consume", "orders", "--from", "offset", ":"], []),
+        (["produce", "--key-separator", ":", "pay"], ["payments"]),
+    ]
     script = tmp_path / "complete.sh"
     environment = {**os.environ, "PATH": f"{MILLSTREAM.parent}{os.pathsep}{os.environ['PATH']}"}
     shown = subprocess.run(
@@ -143,13 +160,18 @@ def test_bash_completes(servers: str, tmp_path: Path) -> None:
         check=True,
     )
     script.write_text(shown.stdout)
-    typed = "COMP_WORDS=(millstream topic describe pay); COMP_CWORD=3; _millstream_completion"
+    asked = [f"source {shlex.quote(str(script))}", "compopt() { space=nospace; }"]
+    for words, _ in lines:
+        typed = shlex.join(["millstream", *words])
+        asked.append(f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; space=")
+        asked.append('_millstream_completion millstream; echo "${COMPREPLY[@]}" $space')
     done = subprocess.run(
-        ["bash", "--norc", "-c", f"source {script}; {typed} millstream; echo ${{COMPREPLY[@]}}"],
+        ["bash", "--norc", "-c", "\n".join(asked)],
         env={**environment, "MILLSTREAM_BOOTSTRAP_SERVERS": servers},
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    assert done.stdout.split() == ["payments"], done
+    offered = [line.split() for line in done.stdout.splitlines()]
+    assert list(zip((words for words, _ in lines), offered, strict=True)) == lines, done

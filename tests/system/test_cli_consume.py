@@ -229,6 +229,25 @@ def test_reset_moves_a_group(cli: Cli, topic: str, group: str, admin: Admin) -> 
     assert committed(admin, group, topic) == {0: 10, 1: 10}
 
 
+def test_a_dry_run_tells_of_members(cli: Cli, topic: str, group: str, admin: Admin) -> None:
+    arguments = ("group", "reset", group, "--to", "earliest", "--topic", topic, "--json")
+    with started(cli, "consume", topic, "--group", group):
+        wait_for_members(admin, group, 1)
+        done = cli(*arguments, "--dry-run")
+        assert (done.code, len(done.json)) == (0, 2)
+        assert f"group {group} has members (" in json.loads(done.err)["warning"]
+        assert "has members" in cli.fails(*arguments)
+
+
+def test_the_way_past_a_record_that_cannot_be_read(cli: Cli, topic: str, group: str, admin: Admin) -> None:
+    admin.reset_offsets(group, offsets={TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 10})
+    message = cli.fails("consume", topic, "--group", group, "--exit-at-end", "--value-format", "uuid")
+    advice = f"group reset {group} --topic {topic}:0 --to 5"
+    assert message.endswith(f"'millstream {advice}'")
+    rows = cli.ok(*advice.split(), "--json").json
+    assert [(row["before"], row["after"]) for row in rows] == [(4, 5)]
+
+
 def test_a_group_is_described_and_deleted(cli: Cli, topic: str, group: str, admin: Admin) -> None:
     admin.reset_offsets(group, offsets={TopicPartition(topic, 0): 4})
     text = cli.ok("group", "describe", group).lines

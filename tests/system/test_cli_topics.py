@@ -74,10 +74,30 @@ def test_what_is_there_already_and_what_is_not(cli: Cli, name: str) -> None:
     assert f"did you mean '{name}'?" in cli.fails("topic", "delete", name + "x")
     assert cli.ok("topic", "delete", name, "never-there", "--if-exists", "--json").json == {"deleted": [name]}
     assert "millstream topic create zzz" in cli.fails("topic", "describe", "zzz")
+    assert cli.fails("topic", "delete", "zzz").endswith(
+        "there is no topic 'zzz': see 'millstream topic list'; with --if-exists it is no error"
+    )
 
 
 def test_an_illegal_name(cli: Cli) -> None:
     assert "name" in cli.fails("topic", "create", "../ü")
+    assert cli.fails("produce", "bad/name", stdin="x").startswith(
+        "error: 'bad/name' is not a legal topic name: "
+    )
+
+
+def test_a_setting_that_is_like_no_other(cli: Cli, name: str) -> None:
+    message = cli.fails("topic", "create", name, "--config", "foo=1")
+    assert message.endswith(": 'millstream topic config' of any topic shows all")
+    cli.ok("topic", "create", name)
+    assert cli.fails("topic", "config", name, "--set", "foo=1").endswith(": leave out --set to see all")
+
+
+def test_a_partition_that_is_not_there(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name)
+    expected = f"error: topic {name} has only partition 0, not 7: choose one that is there"
+    assert cli.fails("produce", name, "-p", "7", stdin="x") == f"{expected}; nothing was written"
+    assert cli.fails("group", "reset", "some-group", "--to", "0", "--topic", f"{name}:7") == expected
 
 
 def end_offsets(cli: Cli, topic: str) -> dict[int, int]:
@@ -120,9 +140,26 @@ def test_bad_input_is_named_and_what_was_good_is_written(cli: Cli, name: str, tm
 def test_a_missing_file_and_a_record_that_is_too_large(cli: Cli, name: str, tmp_path: Path) -> None:
     cli.ok("topic", "create", name)
     missing = tmp_path / "nothing.csv"
-    assert cli.fails("produce", name, str(missing)) == f"error: {missing}: No such file or directory"
+    assert cli.fails("produce", name, str(missing)).startswith(f"error: there is no file {missing}: ")
     too_large = cli.fails("produce", name, stdin=b"x" * 2_000_000)
+    assert too_large.startswith("error: line 1: the record takes about ")
+    assert too_large.count("send less at once") == 1
     assert "max.request.size" in too_large and "--property NAME=VALUE" in too_large
+
+
+def test_a_refused_record_is_named_by_its_line(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name, "--config", "max.message.bytes=500")
+    message = cli.fails("produce", name, stdin="a\n" + "x" * 800 + "\nb\n")
+    assert message.startswith(f"error: line 2: {name}-0: ") and "larger than the topic allows" in message
+    assert message.endswith("; 2 other records were written")
+    assert sum(end_offsets(cli, name).values()) == 2
+
+
+def test_a_refused_record_is_told_from_its_neighbours(cli: Cli, name: str) -> None:
+    cli.ok("topic", "create", name, "--config", "cleanup.policy=compact")
+    lines = [json.dumps({"key": key, "value": "v"}) for key in ("a", None, "b")]
+    message = cli.fails("produce", name, "--format", "records", stdin="\n".join(lines))
+    assert message.startswith("error: line 2: ")
 
 
 def test_a_producers_settings(cli: Cli, name: str) -> None:

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import millstream
-from millstream.cli import broker, console, consume, groups, load, produce, topics
+from millstream.cli import broker, completion, console, consume, groups, load, produce, topics
 from millstream.cli.demo import command as demo
 from millstream.cli.misuse import sentence
 from millstream.cli.options import ALIASES
@@ -27,6 +27,8 @@ app = typer.Typer(
     },
 )
 
+
+completion.use_own_bash_script()
 
 _INDENTED = "[dim][/dim]"
 """Nothing, but not a blank: typer takes the indentation away where every line has one."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import typer
+from typer import _completion_shared
 
 from millstream.cli.options import DEFAULT_SERVERS
 from millstream.settings import Address, read_addresses
@@ -20,10 +21,54 @@ from millstream.settings import Address, read_addresses
 if TYPE_CHECKING:
     from millstream.admin import Admin
 
+_BASH: Final = r"""
+%(complete_func)s() {
+    # Bash divides words at : and =, as in HOST:PORT and --option=value. Here they are whole again.
+    local IFS=$'\n' words=() word current last=-1 joins= place
+    for (( place = 0; place <= COMP_CWORD; place++ )); do
+        word=${COMP_WORDS[place]}
+        # After an option a : is a word of its own, as in --key-separator :
+        if [[ $joins ]] || [[ $last -gt 0 && ( $word == =* ||
+            $word == :* && ( ${words[last]} != -* || ${words[last]} == *=* ) ) ]]; then
+            words[last]+=$word
+            joins=
+            [[ $word == *[:=] ]] && joins=1
+        else
+            words[++last]=$word
+            joins=
+        fi
+    done
+    COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
+                   COMP_CWORD=$last \
+                   %(autocomplete_var)s=complete_bash $1 ) )
+    # Only what stands after the last : or = is replaced in the line.
+    current=${COMP_WORDS[COMP_CWORD]}
+    [[ $current == [:=]* ]] && current=
+    word=${words[last]%%"$current"}
+    words=()
+    for place in "${COMPREPLY[@]#"$word"}"; do
+        [[ $place ]] && words+=( "$place" )
+        [[ $place == *: ]] && compopt -o nospace 2> /dev/null
+    done
+    COMPREPLY=( "${words[@]}" )
+    return 0
+}
+
+complete -o default -F %(complete_func)s %(prog_name)s
+"""
+
 Completer = Callable[[typer.Context, str], list[str]]
 
 _CONNECT_SECONDS: Final = 0.3
 _ANSWER_SECONDS: Final = 1.0
+
+
+def use_own_bash_script() -> None:
+    """Let --install-completion and --show-completion give ours: typer's does not know of divided words.
+
+    Typer has no public way for it. Where it keeps its scripts otherwise, its own stays.
+    """
+    getattr(_completion_shared, "_completion_scripts", {})["bash"] = _BASH
 
 
 def topics(context: typer.Context, incomplete: str) -> list[str]:

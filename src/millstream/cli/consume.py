@@ -150,7 +150,7 @@ def consume(
         *(("key",) if keys else ()),
     )
     appearance = Appearance(
-        _format(how, as_json), key_format, value_format, schema, shown, sys.stdout.isatty()
+        _format(how, as_json), key_format, value_format, schema, shown, sys.stdout.isatty(), group
     )
     render = renderer(appearance)
     position = read_position(start, "--from", time.time_ns() // 1_000_000)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.cli.connect import open_admin
 from millstream.cli.outcome import CommandError
 from millstream.cli.slips import slip_of
-from millstream.errors import BrokerError, UnknownTopicOrPartitionError
+from millstream.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.admin import Admin
@@ -39,6 +39,10 @@ def _is_there(admin: Admin, topic: str) -> bool:
         admin.describe_topic(topic)
     except UnknownTopicOrPartitionError:
         return False
+    except InvalidTopicError as error:
+        raise CommandError(
+            f"{topic!r} is not a legal topic name: use letters, digits, '.', '_' and '-', at most 249"
+        ) from error
     return True
 
 

@@ -10,6 +10,7 @@ import base64
 import difflib
 import json
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,11 +71,14 @@ class Appearance:
     show: tuple[str, ...] = ()
     """Further fields of a text line, in front of the value."""
     on_terminal: bool = False
+    group: str | None = None
+    """The group that reads them: another way leads past a record that cannot be read."""
 
 
 class _Decoders(NamedTuple):
     key: Decoder | None
     value: Decoder | None
+    group: str | None = None
 
 
 def renderer(appearance: Appearance) -> Renderer:
@@ -82,6 +86,7 @@ def renderer(appearance: Appearance) -> Renderer:
     decoders = _Decoders(
         _decoder(appearance.key_format, "--key-format", None),
         _decoder(appearance.value_format, "--value-format", appearance.schema),
+        appearance.group,
     )
     if appearance.format == "json":
         return lambda record: _json_line(record, decoders)
@@ -127,17 +132,26 @@ def _avro(schema: Path) -> Decoder:
 # ---- one field ----
 
 
-def _decode(record: PrintableRecord, part: str, decoder: Decoder) -> Any:
-    raw = getattr(record, part)
+def _way_past(record: PrintableRecord, group: str | None) -> str:
+    """How to go on behind a record. A group goes on where it has committed, which --from cannot change."""
+    if group is None:
+        return f"--from {record.offset + 1}"
+    place = f"--topic {record.topic}:{record.partition} --to {record.offset + 1}"
+    return f"'millstream group reset {shlex.quote(group)} {place}'"
+
+
+def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
+    raw, decoder = getattr(record, part), getattr(decoders, part)
     if raw is None:
         return None
     try:
         return decoder(raw)
     except Exception as error:  # decoders raise whatever their format makes them raise
         reason = str(error).replace("for bare Avro use AvroDeserializer(schema)", _BARE_AVRO[part])
+        past = _way_past(record, decoders.group)
         raise DeserializationError(
             f"the {part} of {record.topic}-{record.partition} at offset {record.offset} cannot be read: "
-            f"{reason}. Choose another --{part}-format, or go past it with --from {record.offset + 1}",
+            f"{reason}. Choose another --{part}-format, or go past it with {past}",
             record.topic,
             record.partition,
             record.offset,
@@ -145,14 +159,14 @@ def _decode(record: PrintableRecord, part: str, decoder: Decoder) -> Any:
         ) from error
 
 
-def _text(record: PrintableRecord, part: str, decoder: Decoder | None) -> str:
+def _text(record: PrintableRecord, part: str, decoders: _Decoders) -> str:
     """A key or value as a text. What is not UTF-8 shows as escapes; null has no bytes to show."""
     raw = getattr(record, part)
     if raw is None:
         return "null"
-    if decoder is None:
+    if getattr(decoders, part) is None:
         return str(raw, "utf-8", "backslashreplace")
-    value = _decode(record, part, decoder)
+    value = _decode(record, part, decoders)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -185,8 +199,8 @@ def _field_texts(record: PrintableRecord, decoders: _Decoders) -> dict[str, str]
         "offset": str(record.offset),
         "timestamp": str(record.timestamp),
         "time": time_text(record.timestamp),
-        "key": _text(record, "key", decoders.key),
-        "value": _text(record, "value", decoders.value),
+        "key": _text(record, "key", decoders),
+        "value": _text(record, "value", decoders),
         "headers": _headers_text(record.headers),
     }
 
@@ -196,7 +210,7 @@ def _field_texts(record: PrintableRecord, decoders: _Decoders) -> dict[str, str]
 
 def _json_line(record: PrintableRecord, decoders: _Decoders) -> bytes:
     key, value = (
-        _json_field(getattr(record, part)) if decoder is None else _decode(record, part, decoder)
+        _json_field(getattr(record, part)) if decoder is None else _decode(record, part, decoders)
         for part, decoder in (("key", decoders.key), ("value", decoders.value))
     )
     fields = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.output import field_lines, print_fields, print_json, print_table, rich_table
+from millstream.cli.output import count, field_lines, print_fields, print_json, print_table, rich_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from millstream.admin import GroupDescription
 
@@ -82,7 +83,7 @@ def watch(look: Callable[[], list[Values]], interval_s: float, *, as_json: bool)
 
     with Live(auto_refresh=False, screen=False) as live:
         for groups in _looks(look, interval_s):
-            live.update(_picture(groups, interval_s, live.console.width), refresh=True)
+            live.update(picture(groups, interval_s, live.console), refresh=True)
 
 
 def _looks(look: Callable[[], list[Values]], interval_s: float) -> Iterator[list[Values]]:
@@ -123,15 +124,40 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
     return round((after - before) / seconds, 1)
 
 
-def _picture(groups: Sequence[Values], interval_s: float, width: int) -> RenderableType:
+def picture(groups: Sequence[Values], interval_s: float, console: Console) -> RenderableType:
+    """What a terminal shows of groups: as many rows as it has room for, and how many more there are."""
+    every = f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it"
+
+    def is_too_high(most_rows: int) -> bool:
+        drawn = _cropped(groups, every, console.width, most_rows)
+        return len(console.render_lines(drawn, pad=False)) > console.height
+
+    # A row takes a line or more: what has more rows than there are lines cannot fit.
+    fitting = console.height
+    if is_too_high(fitting):
+        fitting = bisect_left(range(1, fitting), True, key=is_too_high)
+    return _cropped(groups, every, console.width, fitting)
+
+
+def _cropped(groups: Sequence[Values], footer: str, width: int, most_rows: int) -> RenderableType:
+    """Groups in at most so many rows, the first ones, above a footer that tells of the others."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
+    hidden = {"member": 0, "partition": 0}
     for group in groups:
         parts.append(Text(field_lines(_fields(group))))
-        parts += [rich_table(columns, rows, width=width) for columns, rows in _tables(group)]
-    parts.append(Text(f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it", style="dim"))
+        for columns, rows in _tables(group):
+            shown = rows[:most_rows]
+            most_rows -= len(shown)
+            hidden["member" if columns[0] == "member" else "partition"] += len(rows) - len(shown)
+            if shown:
+                parts.append(rich_table(columns, shown, width=width))
+    more = [count(number, f"more {noun}") for noun, number in hidden.items() if number]
+    if more:
+        parts.append(Text(f"{' and '.join(more)}: they need a higher terminal", style="dim"))
+    parts.append(Text(footer, style="dim"))
     return Group(*parts)
 
 

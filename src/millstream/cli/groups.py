@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli import completion, options
-from millstream.cli.outcome import UsageError
+from millstream.cli.outcome import UsageError, warn
 from millstream.cli.output import print_json, print_lines, print_table
 from millstream.cli.positions import (
     AtOffset,
@@ -19,6 +20,7 @@ from millstream.cli.positions import (
     Shift,
     read_group_position,
 )
+from millstream.errors import GroupIdNotFoundError
 from millstream.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -186,6 +188,8 @@ def reset(
         hints_for_a_new_group(admin, name),
     ):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
+        if dry_run:
+            _warn_of_members(admin, name)
     _print_resets(resets, as_json=as_json, dry_run=dry_run)
 
 
@@ -227,6 +231,16 @@ def _reset(
             ends = admin.reset_offsets(group, "latest", topics=topics, dry_run=True)
             offsets = {partition: max(0, end.after - number) for partition, end in ends.items()}
             return admin.reset_offsets(group, offsets=offsets, dry_run=dry_run)
+
+
+def _warn_of_members(admin: Admin, group: str) -> None:
+    """Say beforehand what a reset would be refused for. A group that is new has no members."""
+    with suppress(GroupIdNotFoundError):
+        clients = sorted({member.client_id for member in admin.describe_group(group, lag=False).members})
+        if clients:
+            warn(
+                f"group {group} has members ({', '.join(clients)}): stop them before you leave out --dry-run"
+            )
 
 
 def _print_resets(resets: list[OffsetReset], *, as_json: bool, dry_run: bool) -> None:

@@ -12,7 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -42,6 +42,8 @@ class Draft:
     key: bytes | None = None
     headers: tuple[Header, ...] = ()
     timestamp: int | None = None
+    line: int = field(default=0, compare=False)
+    """Where it ends in the input, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def _read_lines(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
     for number, line in enumerate(stream, start=1):
         text = _without_newline(line)
         if separator is None:
-            yield Draft(text)
+            yield Draft(text, line=number)
             continue
         key, found, value = text.partition(separator)
         if not found:
@@ -86,16 +88,16 @@ def _read_lines(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
                 f"line {number} has no key separator {options.key_separator!r}: "
                 "mend it, or leave out --key-separator"
             )
-        yield Draft(value, key)
+        yield Draft(value, key, line=number)
 
 
 def _read_json(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
     """Each line is a JSON value and is sent as it stands; empty lines are left out."""
     for number, line, value in _json_lines(stream):
         if options.key is None:
-            yield Draft(line)
+            yield Draft(line, line=number)
         else:
-            yield Draft(line, _key_bytes(_field(value, options.key, number)))
+            yield Draft(line, _key_bytes(_field(value, options.key, number)), line=number)
 
 
 def _read_csv(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
@@ -116,7 +118,7 @@ def _read_csv(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
             )
         record = dict(zip(columns, row, strict=True))
         key = None if options.key is None else record[options.key].encode()
-        yield Draft(json.dumps(record, ensure_ascii=False).encode(), key)
+        yield Draft(json.dumps(record, ensure_ascii=False).encode(), key, line=number)
 
 
 def _csv_rows(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -150,6 +152,7 @@ def _read_records(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
             _field_bytes(record.get("key"), number),
             tuple(_headers(record.get("headers") or [], number)),
             timestamp,
+            number,
         )
 
 

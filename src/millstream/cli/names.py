@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def hints_for_topics(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
-    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it."""
+def hints_for_topics(admin: Admin, wanted: Iterable[str], otherwise: str | None = None) -> Iterator[None]:
+    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it.
+
+    ``otherwise`` is what to say where making it is not the way.
+    """
     try:
         yield
     except UnknownTopicOrPartitionError:
-        require_topics(wanted, admin.list_topics(internal=True))
+        require_topics(wanted, admin.list_topics(internal=True), otherwise)
         raise
 
 
@@ -60,12 +63,12 @@ def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
         warn(f"there was no group {name!r} before: did you mean {near!r}?")
 
 
-def require_topics(wanted: Iterable[str], known: Iterable[str]) -> None:
+def require_topics(wanted: Iterable[str], known: Iterable[str], otherwise: str | None = None) -> None:
     """Raise for the first topic that does not exist."""
     there = set(known)
     for name in wanted:
         if name not in there:
-            hint = _nearest(name, there) or f"create it with 'millstream topic create {name}'"
+            hint = _nearest(name, there) or otherwise or f"create it with 'millstream topic create {name}'"
             raise CommandError(f"there is no topic {name!r}: {hint}")
 
 

@@ -26,6 +26,8 @@ from millstream.errors import (
     MillstreamError,
     MisuseError,
     NonEmptyGroupError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
 )
 
 DONE: Final = 0
@@ -37,6 +39,7 @@ _EXPLAINED_BY_BROKERS: Final = (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    RecordTooLargeError,
 )
 TERMINATED: Final = 128 + signal.SIGTERM
 
@@ -128,6 +131,10 @@ def told_by(error: BaseException) -> str:
     if isinstance(error, NonEmptyGroupError):
         text = error.detail if " has members" in error.detail else f"{error.detail} has members"
         text += ": stop them first"
+    elif isinstance(error, UnknownTopicOrPartitionError) and " has the partitions " in error.detail:
+        text = (
+            error.detail.replace("the partitions 0 to 0,", "only partition 0,") + ": choose one that is there"
+        )
     elif isinstance(error, _EXPLAINED_BY_BROKERS) and ": " in error.detail:
         text = error.detail
     elif isinstance(error, BrokerError) and error.detail and not set(".:") & set(error.detail):

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
@@ -19,7 +20,7 @@ from millstream.cli.outcome import CommandError, UsageError, told_by
 from millstream.cli.output import count, print_json, say
 from millstream.cli.progress import Meter, meter
 from millstream.cli.properties import read_pair, unescaped
-from millstream.errors import MillstreamError
+from millstream.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, MillstreamError
 
 if TYPE_CHECKING:
     from millstream.model import Header, RecordMetadata
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _SHOWN_EVERY = 256
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_OF_ONE_RECORD = (MessageTooLargeError, InvalidRecordError, InvalidTimestampError)
 _NOT_PROPERTIES = {
     "compression.type": "use --compression",
     "key.serializer": "keys are sent as they are read",
@@ -158,12 +160,35 @@ def _opened(path: Path | None) -> Iterator[tuple[BinaryIO, int | None]]:
             say("one record per line; Ctrl-D ends")
         yield sys.stdin.buffer, None
         return
-    with path.open("rb") as stream:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise CommandError(
+            f"there is no file {path}: check the name, or leave it out to read standard input"
+        ) from error
+    with file as stream:
         yield stream, path.stat().st_size if path.is_file() else None
 
 
+class _Failure(NamedTuple):
+    """A record that was refused. The least of several is the one to tell of."""
+
+    is_bystander: bool
+    """Whether it was refused only for another one of its batch."""
+    line: int
+    error: BaseException
+
+    @classmethod
+    def of(cls, error: BaseException, line: int) -> _Failure:
+        return cls("as other records of its batch" in str(error), line, error)
+
+    def __str__(self) -> str:
+        text = told_by(self.error).rstrip(".")
+        return f"line {self.line}: {text}" if isinstance(self.error, _OF_ONE_RECORD) else text
+
+
 class _Sending:
-    """The records on their way: how many were sent and written, and the first error."""
+    """The records on their way: how many were sent and written, and what went wrong."""
 
     def __init__(self, topic: str, partition: int | None, headers: tuple[Header, ...]) -> None:
         self._topic = topic
@@ -173,7 +198,8 @@ class _Sending:
         self._lock = threading.Lock()
         self._sent = 0
         self._written = 0
-        self._error: Exception | None = None
+        self._failure: _Failure | None = None
+        self._input_error: MillstreamError | None = None
 
     def send_all(self, producer: Producer, stream: BinaryIO, how: InputOptions, progress: Meter) -> None:
         """Send until the input ends, or until something goes wrong: that is kept for the report."""
@@ -183,37 +209,51 @@ class _Sending:
                 self._send(producer, draft)
                 if self._sent % _SHOWN_EVERY == 0:
                     progress(position(), self._sent)
-                if self._error is not None:
+                if self._failure is not None:
                     return
         except MillstreamError as error:
-            self._error = self._error or error
+            self._input_error = error
 
     def _send(self, producer: Producer, draft: Draft) -> None:
-        future = producer.send(
-            self._topic,
-            draft.value,
-            draft.key,
-            headers=draft.headers + self._headers,
-            partition=self._partition,
-            timestamp=draft.timestamp,
-        )
+        try:
+            future = producer.send(
+                self._topic,
+                draft.value,
+                draft.key,
+                headers=draft.headers + self._headers,
+                partition=self._partition,
+                timestamp=draft.timestamp,
+            )
+        except MillstreamError as error:
+            self._fail(error, draft.line)
+            return
         self._sent += 1
-        future.add_done_callback(self._settle)
+        future.add_done_callback(partial(self._settle, draft.line))
 
-    def _settle(self, future: Future[RecordMetadata]) -> None:
+    def _settle(self, line: int, future: Future[RecordMetadata]) -> None:
         """A record has its outcome. Runs on the producer's thread, or in ``send`` when that was quick."""
         error = future.exception()
+        if error is not None:
+            self._fail(error, line)
+            return
         with self._lock:
-            if error is None:
-                self._written += 1
-            elif self._error is None:
-                self._error = CommandError(told_by(error))
+            self._written += 1
+
+    def _fail(self, error: BaseException, line: int) -> None:
+        failure = _Failure.of(error, line)
+        with self._lock:
+            if self._failure is None or failure[:2] < self._failure[:2]:
+                self._failure = failure
 
     def report(self, as_json: bool, *, created: bool) -> None:
         """Print how many records were written; raises what went wrong, with that number."""
-        if self._error is not None:
+        if self._failure is not None:  # what was sent in the meantime may have been written, or not
+            others = count(self._written, "other record") if self._written else "nothing"
+            verb = "was" if self._written <= 1 else "were"
+            raise CommandError(f"{self._failure}; {others} {verb} written") from self._failure.error
+        if self._input_error is not None:
             before = f"{count(self._written, 'record')} written before: " if self._written else ""
-            raise CommandError(before + told_by(self._error)) from self._error
+            raise CommandError(before + told_by(self._input_error)) from self._input_error
         seconds = time.monotonic() - self._started
         if as_json:
             print_json(

@@ -29,6 +29,10 @@ def serve(order: BrokerOrder) -> int:
     data = Path(order.data)
     if data.exists() and not data.is_dir():
         raise UsageError(f"{data} is not a directory: choose another with --data")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{data} cannot be made ({error.strerror}): choose another with --data") from error
     broker = Broker(data, settings)
     _start(broker, address, allow_remote=order.allow_remote)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.cli import completion, options
-from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.outcome import CommandError, UsageError, told_by
 from millstream.cli.output import count, print_fields, print_json, print_lines, print_table, size
 from millstream.cli.properties import read_properties
-from millstream.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from millstream.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
@@ -76,7 +77,7 @@ def create(
       millstream topic create orders --if-not-exists
     """
     settings = read_properties(configs or (), "--config")
-    with _admin(servers) as admin:
+    with _admin(servers) as admin, _hints_for_settings("'millstream topic config' of any topic shows all"):
         try:
             made = admin.create_topic(
                 name, partitions or -1, replication_factor or -1, settings, exist_ok=if_not_exists
@@ -284,7 +285,8 @@ def delete(
     """
     from millstream.cli.names import hints_for_topics
 
-    with _admin(servers) as admin, hints_for_topics(admin, names):
+    otherwise = "see 'millstream topic list'; with --if-exists it is no error"
+    with _admin(servers) as admin, hints_for_topics(admin, names, otherwise):
         known = set(admin.list_topics(internal=True))
         admin.delete_topics(names, missing_ok=if_exists)
     deleted = [name for name in dict.fromkeys(names) if name in known]
@@ -326,7 +328,11 @@ def config(
         if removed in wanted:
             raise UsageError(f"{removed} is both set and unset: leave one out")
         wanted[removed] = None
-    with _admin(servers) as admin, hints_for_topics(admin, [name]):
+    with (
+        _admin(servers) as admin,
+        hints_for_topics(admin, [name]),
+        _hints_for_settings("leave out --set to see all"),
+    ):
         if unset:
             _require_settings(unset, admin.topic_configs(name))
         if wanted:
@@ -335,6 +341,18 @@ def config(
     if wanted:
         entries = {key: entry for key, entry in entries.items() if key in wanted}
     _print_configs(entries, as_json)
+
+
+@contextmanager
+def _hints_for_settings(otherwise: str) -> Iterator[None]:
+    """Say where the settings are, after a broker that does not know one, nor any like it."""
+    try:
+        yield
+    except InvalidConfigError as error:
+        text = told_by(error)
+        if "unknown topic" not in text.lower() or "did you mean" in text:
+            raise
+        raise CommandError(f"{text}: {otherwise}") from error
 
 
 def _require_settings(names: list[str], known: Collection[str]) -> None:

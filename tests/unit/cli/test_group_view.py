@@ -1,10 +1,14 @@
-"""Rates of a group that is watched."""
+"""A group that is watched: rates, and what a terminal has room for."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
-from millstream.cli.group_view import add_rates
+import pytest
+from rich.console import Console
+
+from millstream.cli.group_view import add_rates, picture
 
 
 def group(committed: int | None, end: int | None, partition: int = 0) -> dict[str, Any]:
@@ -31,3 +35,43 @@ def test_no_rate_without_something_to_compare_with() -> None:
 
 def test_a_group_that_was_moved_back_has_no_rate() -> None:
     assert rates([group(10, 20)], group(4, 22)) == (1.0, None)
+
+
+def drawn(partitions: int, height: int, width: int = 100) -> list[str]:
+    described = {
+        **dict.fromkeys(("state", "assignor", "coordinator", "lag")),
+        "group": "g",
+        "members": [
+            {
+                "member_id": "m",
+                "instance_id": None,
+                "client_id": "c",
+                "host": "/127.0.0.1",
+                "partitions": [["t", 0]],
+            }
+        ],
+        "partitions": [
+            {"topic": "t", "partition": number, "committed": 1, "end": 2, "lag": 1, "member_id": "m"}
+            for number in range(partitions)
+        ],
+    }
+    add_rates([described], [], 1.0)
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    lines = console.render_lines(picture([described], 2.0, console), pad=False)
+    return ["".join(segment.text for segment in line) for line in lines]
+
+
+@pytest.mark.parametrize("width", [100, 30])
+@pytest.mark.parametrize("partitions", [1, 3, 500])
+def test_the_last_line_is_seen_on_a_low_terminal(partitions: int, width: int) -> None:
+    lines = drawn(partitions, 24, width)
+    assert len(lines) <= 24
+    assert "Ctrl-C ends it" in "".join(lines[-2:])
+
+
+def test_what_there_is_no_room_for_is_counted() -> None:
+    lines = drawn(500, 24)
+    shown = sum(line.split()[:1] == ["t"] for line in lines)
+    assert len(lines) == 24 and shown > 3
+    assert lines[-2] == f"{500 - shown} more partitions: they need a higher terminal"
+    assert not any("more" in line for line in drawn(3, 24))

@@ -38,6 +38,10 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["broker", "--set", "num.partitions=1", "--set", "num.partitions=2"], "given twice"),
         (["broker", "--log-level", "LOUD"], "--log-level 'LOUD' is unknown"),
         (["broker", "--data", __file__], "is not a directory"),
+        (
+            ["broker", "--data", "/proc/x"],
+            "/proc/x cannot be made (No such file or directory): choose another",
+        ),
         (["produce"], "missing argument 'TOPIC'"),
         (
             ["produce", "t", "--format", "xml"],
@@ -86,6 +90,21 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
             ["group", "--describe", "--group", "g"],
             "write 'millstream topic describe' or 'millstream group describe'",
         ),
+        (["group", "describe", "g", "--members"], "--members: leave it out: it is shown anyway"),
+        (["group", "describe", "g", "--offsets", "--verbose"], "leave it out"),
+        (["group", "reset", "g", "--to-current"], "write --to shift:0"),
+        (["group", "reset", "g", "--from-file", "x.csv"], "write --to OFFSET --topic TOPIC:PARTITION"),
+        (
+            ["consume", "t", "--isolation-level", "read_committed"],
+            "--property isolation.level=read_committed",
+        ),
+        (["consume", "t", "--consumer.config", "x"], "write --property NAME=VALUE"),
+        (["produce", "t", "--producer.config", "x"], "write --property NAME=VALUE"),
+        (["produce", "t", "--broker-list", "x:1"], "--broker-list: write --bootstrap-servers;"),
+        (["produce", "t", "--sync"], "leave it out"),
+        (["topic", "describe", "t", "--under-replicated-partitions"], "every partition is shown"),
+        (["topic", "list", "--exclude-internal"], "listed only with --internal"),
+        (["topic", "alter", "t"], "no such command 'alter': write 'millstream topic add-partitions' or"),
         (["group", "list", "--state", "stabel"], "choose Stable, Empty"),
         (["demo", "--picture", "/no/such/place/demo.svg"], "--picture '/no/such/place/demo.svg'"),
         (["load", "staus", "--to", "delta:x"], "did you mean 'millstream load status'?"),
@@ -99,6 +118,10 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
 )
 def test_misuse_is_explained_in_a_sentence(arguments: list[str], expected: str, capsys: Printed) -> None:
     assert expected in misuse(arguments, capsys)
+
+
+def test_what_is_not_shown_is_not_said_to_be(capsys: Printed) -> None:
+    assert "shown anyway" not in misuse(["produce", "t", "--verbose"], capsys)
 
 
 @pytest.mark.parametrize("command", [["produce", "t"], ["consume", "t"]])
