@@ -142,8 +142,8 @@ def _targets(taken: Mapping[str, Costs]) -> Section:
         "Producers: targets for sending",
         "Ratios of the table above, 100 B and acks=1.\n\n"
         + table(("", "wanted", "measured", ""), verdicts)
-        + "\n\nWhere the time goes. `send` is limited by Python's lock: the caller's thread and the I/O thread "
-        "need it in turns, so that their times add up to nearly the whole. `produce` without on_delivery has "
-        "neither a future nor a word about what became of the record.\n\n"
+        + "\n\nWhere the time goes. `send` is limited by Python's lock: the caller's thread and the I/O "
+        "thread need it in turns, so that their times add up to nearly the whole. `produce` without "
+        "on_delivery has neither a future nor a word about what became of the record.\n\n"
         + table(("for 1 M records", "wall", "the caller's thread", "other threads"), times),
     )
