@@ -252,7 +252,7 @@ def warm_up(reader: Reader, servers: str, topic: str, records: int) -> None:
     if "millstream.consumer" in sys.modules:
         from millstream.consumer import compiling
 
-        compiling.wait()
+        compiling.background.wait()
 
 
 def _until(counts: Iterator[int], enough: Callable[[int], bool]) -> Iterator[int]:

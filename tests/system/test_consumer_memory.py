@@ -75,7 +75,7 @@ def test_what_waits_never_exceeds_the_limit(
 
 def test_the_memory_of_fetches_is_used_again(bootstrap_servers: str, partition: TopicPartition) -> None:
     """As soon as nothing of it is left: a few pieces serve for all fetches."""
-    assert compiling.wait(SECONDS) is not None
+    assert compiling.background.wait(SECONDS) is not None
     places = []
     with consumer_of(bootstrap_servers, partition, max_partition_fetch_bytes=1 << 19) as consumer:
         seen = 0
@@ -109,7 +109,7 @@ import re
 from pathlib import Path
 from millstream import Consumer, TopicPartition
 from millstream.consumer import compiling
-assert compiling.wait() is not None
+assert compiling.background.wait() is not None
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024

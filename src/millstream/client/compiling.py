@@ -6,9 +6,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Final, Generic
+from typing import Final, Generic, Protocol
 
-from millstream.wire.jit import K, Loops
+from millstream.wire.jit import K
 
 log = logging.getLogger("millstream.client")
 
@@ -21,10 +21,17 @@ _FORK_S: Final = 60.0
 _forking = threading.local()
 
 
+class Loadable(Protocol[K]):
+    """Where compiled loops are put, and who is called when they are worth loading."""
+
+    kernels: K | None
+    load: Callable[[], None] | None
+
+
 class BackgroundLoad(Generic[K]):
     """Brings the loops of one kind, at most once in a process."""
 
-    def __init__(self, loops: Loops[K], load: Callable[[], K], name: str) -> None:
+    def __init__(self, loops: Loadable[K], load: Callable[[], K], name: str) -> None:
         self._loops = loops
         self._load = load
         self._name = name

@@ -77,7 +77,7 @@ class Consumer:
         self._after_poll = (0, 0)
         self._side = UserSide(self._driver, self._consumed)
         self._closed = False
-        compiling.load_on_volume()
+        compiling.background.on_volume()
         self._driver.start()
 
     # --- choosing what to read

@@ -118,7 +118,7 @@ class _Reading:
         self._consumer.assign([self._where])
         self._consumer.seek(self._where, self._part.start)
         if self._part.offsets >= _COMPILED and kernels() is None:
-            compiling.wait()  # while the first fetch is under way
+            compiling.background.wait()  # while the first fetch is under way
         while self._position < self._part.end:
             found = self._poll()
             if found:

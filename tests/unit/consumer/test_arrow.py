@@ -23,7 +23,7 @@ from millstream.wire.decode import Kernels
 
 @pytest.fixture(scope="module")
 def loops() -> Kernels:
-    found = compiling.wait(60)
+    found = compiling.background.wait(60)
     assert found is not None
     return found
 

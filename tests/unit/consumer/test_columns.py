@@ -27,7 +27,7 @@ FIELD = st.none() | st.binary(max_size=12)
 
 @pytest.fixture(scope="module")
 def loops() -> Kernels:
-    found = compiling.wait(60)
+    found = compiling.background.wait(60)
     assert found is not None
     return found
 

@@ -47,7 +47,7 @@ def no_forced_switches() -> Iterator[None]:
 
 def test_python_goes_on_while_the_loops_work(no_forced_switches: None) -> None:
     """So receiving overlaps with decoding: the long loops do not hold the interpreter's lock."""
-    loops = compiling.wait(60)
+    loops = compiling.background.wait(60)
     assert loops is not None
     rows, times = 1 << 18, 60
     data = np.zeros(rows * 64, np.uint8)

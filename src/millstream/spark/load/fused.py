@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.cycles import shares_of
 from millstream.spark.load.jobs import TaskFailedError, cores_of
+from millstream.spark.load.partitioning import Partitioning
 from millstream.spark.load.shaping import Shaping
 from millstream.spark.load.work import Shaper, accepted, rejected_rows, table_partitioning
 from millstream.spark.ranges import OffsetRange
@@ -62,8 +63,9 @@ class FusedTask:
         try:
             output = self.writer.open()
             shaper = Shaper(self.shaping)
+            partitioning = table_partitioning(self.shaping, shaper.schema)
             for index in share:
-                records += self._copy(self.pieces[index], shaper, output)
+                records += self._copy(self.pieces[index], shaper, partitioning, output)
             return PieceResult(index if len(share) == 1 else None, output.finish(), records)
         except BaseException as error:
             if output is not None:
@@ -72,8 +74,7 @@ class FusedTask:
                 raise TaskFailedError.of(self.pieces[index].range, error) from error
             raise
 
-    def _copy(self, piece: Piece, shaper: Shaper, output: TaskOutput) -> int:
-        partitioning = table_partitioning(self.shaping, shaper.schema)
+    def _copy(self, piece: Piece, shaper: Shaper, partitioning: Partitioning, output: TaskOutput) -> int:
         records = 0
         for batch in read_range(
             self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
