@@ -50,6 +50,7 @@ CALLS: dict[str, Callable[[Consumer, TopicPartition], object]] = {
     "lag": lambda consumer, partition: consumer.lag(partition),
     "pause": lambda consumer, partition: consumer.pause(partition),
     "resume": lambda consumer, partition: consumer.resume(partition),
+    "fetch_until": lambda consumer, partition: consumer.fetch_until(partition, 1),
     "paused": lambda consumer, partition: consumer.paused(),
     "partitions_for": lambda consumer, partition: consumer.partitions_for(partition.topic),
     "topics": lambda consumer, partition: consumer.topics(),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.errors import MillstreamError
+from millstream.wire.apis import FETCH
 from millstream.wire.schema import Request, Response
 
 log = logging.getLogger("millstream.client")
@@ -57,6 +58,11 @@ class Call:
     @property
     def name(self) -> str:
         return self.request_type.api.name
+
+    @property
+    def is_fetch(self) -> bool:
+        """Whether the broker may keep it until there is data, and with it all that comes after it."""
+        return self.request_type.api is FETCH
 
     def respond(self, response: Response | None) -> None:
         _protected(self.on_response, response, self.name)

@@ -31,6 +31,7 @@ from millstream.client.metrics import ClientMetrics
 from millstream.config import ClientConfig
 from millstream.errors import ClosedError, MillstreamError
 from millstream.net.reactor import Timer
+from millstream.wire.apis import FETCH, PRODUCE
 from millstream.wire.messages.groups import FindCoordinatorResponse
 from millstream.wire.schema import Request
 
@@ -39,6 +40,8 @@ log = logging.getLogger("millstream.client")
 DEFAULT_MAX_IN_FLIGHT = 100
 """For clients that pace themselves."""
 _LONGEST_SLEEP_MS = 1000
+_DATA = frozenset({FETCH.key, PRODUCE.key})
+"""Requests that are no questions: they keep their order on one connection."""
 
 
 class Core(Protocol):
@@ -152,13 +155,14 @@ class Client:
         channel: Channel = Channel.DATA,
         max_version: int | None = None,
         expects_response: bool = True,
+        can_wait: bool = False,
     ) -> None:
         """Send one request to a broker, or to whichever is least busy (None), once.
 
         ``build`` gets the version agreed on with that broker. Exactly one of the callbacks follows, after
         this call has returned: the response, or an error (NetworkError: connection lost, not made, or no
         answer in time, so that the request may or may not have been carried out; UnsupportedVersionError;
-        ClosedError).
+        ClosedError). ``can_wait``: nobody waits for the answer, which may come after that to a fetch.
         """
         deadline_ms = self._reactor.now_ms() + (timeout_ms or self.config.request_timeout_ms)
         call = Call(
@@ -171,11 +175,7 @@ class Client:
             expects_response=expects_response,
         )
         try:
-            link = (
-                self.connections.least_loaded()
-                if node_id is None
-                else self.connections.link(node_id, channel)
-            )
+            link = self._link(node_id, request_type, channel, can_wait)
         except MillstreamError as error:
             unknown = error
             self.metadata.refresh_tracked()
@@ -206,14 +206,25 @@ class Client:
 
     # -- inside
 
+    def _link(
+        self, node_id: int | None, request_type: type[Request], channel: Channel, can_wait: bool
+    ) -> Link:
+        if node_id is None:
+            return self.connections.least_loaded(can_wait=can_wait)
+        if channel is not Channel.DATA or request_type.api.key in _DATA or can_wait:
+            return self.connections.link(node_id, channel)
+        return self.connections.for_question(node_id)
+
     def _send_to_any(
         self,
         request_type: type[Request],
         build: Callable[[int], Request],
         on_response: Callable[[Any], None],
         on_failure: Callable[[MillstreamError], None],
+        *,
+        can_wait: bool = False,
     ) -> None:
-        self.send(None, request_type, build, on_response, on_failure)
+        self.send(None, request_type, build, on_response, on_failure, can_wait=can_wait)
 
     def _learning_coordinators(self, on_response: Callable[[Any], None]) -> Callable[[Any], None]:
         """Coordinators come with their addresses: learn these before anybody sends there."""

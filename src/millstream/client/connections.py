@@ -2,7 +2,8 @@
 
 Answers come in order on a connection, so a fetch that waits for data holds up everything behind it.
 Heartbeats and commits therefore go over a channel of their own, even where the coordinator and the leader are
-one broker.
+one broker. Other questions share the connection with fetches, and go aside only while one is under way there:
+most consumers never need that third connection, and it is closed soon after it was needed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
+from typing import Final
 
 from millstream.client.cluster import Broker, Cluster
 from millstream.client.link import Link, LinkOwner, Phase
@@ -26,6 +28,14 @@ class Channel(Enum):
 
     DATA = "data"
     COORDINATOR = "coordinator"
+    ASIDE = "aside"
+    """Questions that would wait behind a fetch."""
+
+
+ASIDE_IDLE_MS: Final = 30_000
+"""So long an aside connection outlives its last question; less where connections.max.idle.ms is less."""
+_ASIDE_PAUSE_MS: Final = 60_000
+"""So long none is tried where it failed: a broker may limit the number of connections."""
 
 
 class Connections:
@@ -41,6 +51,8 @@ class Connections:
     ) -> None:
         self._reactor = reactor
         self._settings = settings
+        # A negative number, for ever, stays the least of both.
+        self._aside_settings = replace(settings, max_idle_ms=min(settings.max_idle_ms, ASIDE_IDLE_MS))
         self._metrics = metrics
         self._owner = owner
         self._brokers: dict[int, Broker] = {}
@@ -62,23 +74,33 @@ class Connections:
             broker = self._brokers.get(node_id)
             if broker is None:
                 raise NetworkError(f"broker {node_id} is not known: the metadata must be refreshed")
-            link = self._links[node_id, channel] = self._new_link(broker)
+            link = self._links[node_id, channel] = self._new_link(broker, channel)
         return link
+
+    def for_question(self, node_id: int) -> Link:
+        """The link over which a known broker answers soonest: not behind a fetch that may wait for data."""
+        return self._past_fetches(self.link(node_id))
 
     def find(self, node_id: int, channel: Channel = Channel.DATA) -> Link | None:
         """The link if there is one already."""
         return self._links.get((node_id, channel))
 
-    def least_loaded(self) -> Link:
+    def least_loaded(self, *, can_wait: bool = False) -> Link:
         """Whom to ask what any broker can answer: a ready one with little to do, else the one soonest ready.
 
         When none of the known brokers can be reached any more, those of the beginning are tried again as
-        well.
+        well. ``can_wait``: the question is not worth another connection.
         """
         links = [self.link(node_id) for node_id in self._brokers]
         if all(link.is_failing for link in links):
             links += self._bootstrap
-        return min(links, key=_preference)
+        links += [
+            link
+            for (_, channel), link in self._links.items()
+            if channel is Channel.ASIDE and link.phase is Phase.READY
+        ]
+        chosen = min(links, key=_preference)
+        return chosen if can_wait else self._past_fetches(chosen)
 
     def learn(self, broker: Broker) -> None:
         """A broker that another answer than metadata told of, such as a coordinator."""
@@ -125,8 +147,18 @@ class Connections:
                 self._links[broker.node_id, Channel.DATA] = link
                 return
 
-    def _new_link(self, broker: Broker) -> Link:
-        return Link(self._reactor, replace(broker), self._settings, self._metrics, self._owner)
+    def _past_fetches(self, link: Link) -> Link:
+        """This link, or an aside one to the same broker while a fetch is under way on it."""
+        if link.phase is not Phase.READY or not link.has_fetch:
+            return link
+        aside = self.link(link.broker.node_id, Channel.ASIDE)
+        if aside.is_failing and self._reactor.now_ms() < aside.retry_at_ms + _ASIDE_PAUSE_MS:
+            return link  # late is better than never
+        return aside
+
+    def _new_link(self, broker: Broker, channel: Channel = Channel.DATA) -> Link:
+        settings = self._aside_settings if channel is Channel.ASIDE else self._settings
+        return Link(self._reactor, replace(broker), settings, self._metrics, self._owner)
 
 
 _ORDER = {
@@ -139,6 +171,7 @@ _ORDER = {
 }
 
 
-def _preference(link: Link) -> tuple[bool, int, int, int, float]:
+def _preference(link: Link) -> tuple[bool, int, bool, int, int, float]:
     """Brokers that answer before those that failed; ready, soon ready, later; then who has little to do."""
-    return link.is_failing, _ORDER[link.phase], link.retry_at_ms, link.load, random.random()
+    phase, has_fetch = _ORDER[link.phase], link.has_fetch
+    return link.is_failing, phase, has_fetch, link.retry_at_ms, link.load, random.random()

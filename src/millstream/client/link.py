@@ -94,6 +94,11 @@ class Link:
         return len(self._in_flight) + len(self._queue)
 
     @property
+    def has_fetch(self) -> bool:
+        """Whether a fetch is under way, or waits for its turn: a broker may keep it until there is data."""
+        return any(call.is_fetch for calls in (self._in_flight, self._queue) for call in calls)
+
+    @property
     def has_room(self) -> bool:
         """Whether a request given now would leave at once."""
         return (
@@ -198,6 +203,7 @@ class Link:
             self._idle_timer = self._reactor.call_at(
                 self._last_used_ms + self._settings.max_idle_ms, self._check_idle
             )
+        self._queue = deque(sorted(self._queue, key=lambda call: call.is_fetch))  # which may wait there
         self._flush()
         self._owner.link_changed(self)
 

@@ -24,15 +24,19 @@ Done = Callable[[MillstreamError | None], None]
 
 @dataclass(slots=True)
 class _Ask:
-    """One asker: the topics wanted (None: all there are), whom to tell, whether to make what is missing."""
+    """One asker: the topics wanted (None: all there are), whom to tell, whether to make what is missing.
+
+    ``can_wait``: nothing has happened, it is only time to look again.
+    """
 
     topics: frozenset[str] | None
     done: Done | None
     create: bool
+    can_wait: bool
 
-    def covers(self, topics: frozenset[str] | None, create: bool) -> bool:
+    def covers(self, topics: frozenset[str] | None, create: bool, can_wait: bool) -> bool:
         """Whether the answer to this one will do for another."""
-        if create and not self.create:
+        if (create and not self.create) or (self.can_wait and not can_wait):
             return False
         return self.topics is None or (topics is not None and topics <= self.topics)
 
@@ -46,6 +50,8 @@ class MetadataSender(Protocol):
         build: Callable[[int], Request],
         on_response: Callable[[MetadataResponse], None],
         on_failure: Callable[[MillstreamError], None],
+        *,
+        can_wait: bool,
     ) -> None: ...
 
 
@@ -115,22 +121,28 @@ class Metadata:
         self._tracked.update(dict.fromkeys(topics, self._reactor.now_ms()))
 
     def refresh(
-        self, topics: Iterable[str] | None = (), done: Done | None = None, *, create: bool = False
+        self,
+        topics: Iterable[str] | None = (),
+        done: Done | None = None,
+        *,
+        create: bool = False,
+        can_wait: bool = False,
     ) -> None:
         """Ask again: for these topics (None: all there are), and for the tracked ones among the rest if due.
 
         Askers that come while a request is on its way, or too soon after the last, share the next one. With
         ``create``, the broker may make topics that are missing, if client and broker allow that: only where a
-        record waits for one, or a deleted topic would come back because somebody once used it.
+        record waits for one, or a deleted topic would come back because somebody once used it. What
+        ``can_wait`` may be answered after a fetch that waits for data.
         """
         wanted = None if topics is None else frozenset(topics)
-        if done is not None or not any(ask.covers(wanted, create) for ask in self._asks):
-            self._asks.append(_Ask(wanted, done, create))
+        if done is not None or not any(ask.covers(wanted, create, can_wait) for ask in self._asks):
+            self._asks.append(_Ask(wanted, done, create, can_wait))
         self._plan()
 
-    def refresh_tracked(self) -> None:
+    def refresh_tracked(self, *, can_wait: bool = False) -> None:
         """Something that was known turned out to be wrong: ask for all tracked topics again."""
-        self.refresh(None if self._tracks_all else self._tracked)
+        self.refresh(None if self._tracks_all else self._tracked, can_wait=can_wait)
 
     def learn(self, cluster: Cluster) -> None:
         """Take a newer picture that came with another answer."""
@@ -188,6 +200,7 @@ class Metadata:
             lambda version: self._build(asked, create),
             lambda response: self._answered(response, asked),
             self._failed,
+            can_wait=all(ask.can_wait for ask in self._asked),
         )
 
     @staticmethod
@@ -252,7 +265,7 @@ class Metadata:
         if self._age_timer is not None:
             self._age_timer.cancel()
         due_ms = self._reactor.now_ms() + max(1, self._max_age_ms)
-        self._age_timer = self._reactor.call_at(due_ms, self.refresh_tracked)
+        self._age_timer = self._reactor.call_at(due_ms, lambda: self.refresh_tracked(can_wait=True))
 
     def _drop_idle(self) -> None:
         if self._max_idle_ms is None:

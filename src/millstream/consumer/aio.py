@@ -145,6 +145,9 @@ class AsyncConsumer:
     async def resume(self, *partitions: TopicPartition) -> None:
         await self._call(self._consumer.resume, *partitions)
 
+    async def fetch_until(self, partition: TopicPartition, end: int | None) -> None:
+        await self._call(self._consumer.fetch_until, partition, end)
+
     async def paused(self) -> frozenset[TopicPartition]:
         return await self._call(self._consumer.paused)
 

@@ -494,6 +494,13 @@ class Consumer:
         with self._changing():
             self._positions.resume(map(_partition, partitions))
 
+    def fetch_until(self, partition: TopicPartition, end: int | None) -> None:
+        """Fetch nothing of this partition from offset ``end`` on, for whoever will not read further; None: no
+        end. Records behind it that came with others are handed out all the same.
+        """
+        with self._changing():
+            self._positions.fetch_until(_partition(partition), end)
+
     def paused(self) -> frozenset[TopicPartition]:
         with self._alone, self._lock:
             self._check_open()

@@ -121,6 +121,11 @@ def _(reason: reasons.CaughtUp, now_ms: int) -> str:
 
 
 @_words.register
+def _(reason: reasons.NotWanted, now_ms: int) -> str:
+    return f"read up to offset {reason.offset}, where fetch_until() has set the end"
+
+
+@_words.register
 def _(reason: reasons.Fetching, now_ms: int) -> str:
     words = f"a fetch from offset {reason.offset} is under way at broker {reason.node_id}"
     if reason.min_bytes > 1:

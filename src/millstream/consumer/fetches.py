@@ -108,16 +108,16 @@ class Fetches:
         return wanted
 
     def _next_offset(self, state: PartitionState) -> int | None:
-        """Where to fetch next; None when enough of the partition is waiting."""
+        """Where to fetch next; None when enough of the partition is waiting, or no more is wanted."""
         assert state.position is not None
         waiting = self.buffer.waiting(state.partition)
-        if not waiting:
-            return state.position.offset
-        end = state.end_offset(read_committed=self._settings.read_committed)
-        fetched_to = waiting[-1].end_offset
-        if len(waiting) > 1 or end is None or fetched_to is None or fetched_to >= end:
+        offset = waiting[-1].end_offset if waiting else state.position.offset
+        if offset is None or (state.fetch_end is not None and offset >= state.fetch_end):
             return None
-        return fetched_to
+        if not waiting:
+            return offset
+        end = state.end_offset(read_committed=self._settings.read_committed)
+        return None if len(waiting) > 1 or end is None or offset >= end else offset
 
     def _source(self, state: PartitionState, now_ms: int) -> int:
         """The leader, or the closer follower that it named, unless that one is known to be down (KIP-392)."""

@@ -69,6 +69,7 @@ class PartitionState:
         "caught_up_since_ms",
         "error",
         "failures",
+        "fetch_end",
         "generation",
         "high_watermark",
         "last_error",
@@ -95,6 +96,8 @@ class PartitionState:
         self.strategy: ResetStrategy | None = None
         """What to reset to, in the phase AWAITING_RESET."""
         self.paused = False
+        self.fetch_end: int | None = None
+        """Where the user will not read on: nothing is fetched from there."""
 
         self.leader: Leader | None = None
         """The last leader that was known."""
@@ -319,6 +322,10 @@ class Positions:
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(state.partition for state in self._states.values() if state.paused)
+
+    def fetch_until(self, partition: TopicPartition, end: int | None) -> None:
+        """Fetch nothing of this partition from ``end`` on; None: all there is."""
+        self._assigned(partition).fetch_end = end
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None while it is being found or validated."""

@@ -76,6 +76,13 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
+class NotWanted:
+    """Everything up to this offset has been handed out, and the user said that no more is wanted."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fetching:
     """A fetch is under way. The broker answers when it has ``min_bytes``, or after ``max_wait_ms``."""
 
@@ -105,6 +112,7 @@ Reason = (
     | Validating
     | Retrying
     | CaughtUp
+    | NotWanted
     | Fetching
     | AwaitingTurn
 )
@@ -133,6 +141,8 @@ def _explain_position(
         return Validating(offset, state.last_error)
     if fetches.buffer.waiting(state.partition):
         return Buffered(offset)
+    if state.fetch_end is not None and offset >= state.fetch_end:
+        return NotWanted(offset)
     return _explain_fetch(state, offset, leader, fetches, settings)
 
 

@@ -35,7 +35,7 @@ class BatchBuilder:
             "offset": _offsets,
             "timestamp": _timestamps,
             "timestampType": self._timestamp_types,
-            schema.HEADERS: _headers,
+            schema.HEADERS: self._headers,
         }
         self._builders = [build[name] for name in chosen]
 
@@ -61,6 +61,15 @@ class BatchBuilder:
             [self._repeat("timestampType", int(part.timestamp_type), len(part)) for part in columns]
         )
 
+    def _headers(self, columns: Sequence[Columns]) -> Any:
+        """A record without headers has null there, as with Spark's own source."""
+        import pyarrow as pa
+
+        if all(isinstance(part.headers, Same) and not part.headers.value for part in columns):
+            return self._repeat(schema.HEADERS, None, _rows(columns))
+        kind = schema.arrow_types()[schema.HEADERS]
+        return pa.array([headers or None for part in columns for headers in part.headers], kind)
+
     def _repeat(self, name: str, value: object, rows: int) -> Any:
         """One value many times: a piece of an array that is kept, as all batches need the same."""
         import pyarrow as pa
@@ -68,12 +77,17 @@ class BatchBuilder:
         kept = self._repeated.get((name, value))
         if kept is None or len(kept) < rows:
             scalar = pa.scalar(value, schema.arrow_types()[name])
-            kept = self._repeated[name, value] = pa.repeat(scalar, rows)
+            kept = self._repeated[name, value] = pa.repeat(scalar, _rounded(rows))
         return kept.slice(0, rows)
 
 
 def _rows(columns: Sequence[Columns]) -> int:
     return sum(map(len, columns))
+
+
+def _rounded(rows: int) -> int:
+    """Up to a power of two: batches are of nearly the same size, and one array does for all of them."""
+    return 1 << (rows - 1).bit_length()
 
 
 def _keys(columns: Sequence[Columns]) -> Any:
@@ -106,19 +120,3 @@ def _from_numpy(numbers: NDArray[np.int64], name: str) -> Any:
 
     buffers = [None, pa.py_buffer(np.ascontiguousarray(numbers))]
     return pa.Array.from_buffers(schema.arrow_types()[name], len(numbers), buffers)
-
-
-def _headers(columns: Sequence[Columns]) -> Any:
-    import pyarrow as pa
-
-    kind = schema.arrow_types()[schema.HEADERS]
-    return pa.concat_arrays([_headers_of(part, kind) for part in columns])
-
-
-def _headers_of(part: Columns, kind: Any) -> Any:
-    """A record without headers has null there, as with Spark's own source."""
-    import pyarrow as pa
-
-    if isinstance(part.headers, Same) and not part.headers.value:
-        return pa.nulls(len(part), kind)
-    return pa.array([headers or None for headers in part.headers], kind)

@@ -117,6 +117,7 @@ class _Reading:
         self._consumer.partitions_for(self._part.topic)  # what an idle consumer knew may be out of date
         self._consumer.assign([self._where])
         self._consumer.seek(self._where, self._part.start)
+        self._consumer.fetch_until(self._where, self._part.end)
         if self._part.offsets >= _COMPILED and kernels() is None:
             compiling.background.wait()  # while the first fetch is under way
         while self._position < self._part.end:

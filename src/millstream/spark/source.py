@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from millstream.errors import ConfigError
 from millstream.spark import places, schema, shipping
 from millstream.spark.cluster import Cluster
+from millstream.spark.memory import keep_freed
 from millstream.spark.options import SourceOptions, check_names, includes_headers, read_options
 from millstream.spark.planning import split
 from millstream.spark.ranges import OffsetRange
@@ -54,6 +55,7 @@ class RangeReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):  # Spark's stand-in where there is nothing to read
             return iter(())
+        keep_freed()
         options = self._options
         return read_range(
             options.settings,

@@ -57,6 +57,8 @@ class Bench:
         self.sent: list[MetadataRequest] = []
         self.waiting: list[tuple[Callable[[MetadataResponse], None], Callable[[MillstreamError], None]]] = []
         self.updates: list[Cluster] = []
+        self.can_wait = False
+        """Of the last request."""
         config = AdminConfig.from_settings(
             {"bootstrap_servers": "host:1", "metadata_max_age_ms": 10_000, "retry_backoff_ms": 100}
         )
@@ -69,8 +71,11 @@ class Bench:
             **options,
         )
 
-    def _send(self, request_type: Any, build: Any, on_response: Any, on_failure: Any) -> None:
+    def _send(
+        self, request_type: Any, build: Any, on_response: Any, on_failure: Any, *, can_wait: bool
+    ) -> None:
         self.sent.append(build(13))
+        self.can_wait = can_wait
         self.waiting.append((on_response, on_failure))
 
     def answer(self, code: int = 0, leader: int = 1, **fields: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetch_events import MetadataNeeded
 from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, Paused
+from millstream.consumer.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, NotWanted, Paused
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
@@ -125,6 +125,30 @@ def test_where_the_log_has_more_one_chunk_is_fetched_ahead() -> None:
     world.deliver(second)
     assert world.poll() == [], "one, not more"
     assert [record.offset for record in world.read(30)] == list(range(20))
+
+
+def test_nothing_is_fetched_from_the_end_that_the_user_set() -> None:
+    world = world_of({T0: log_of(20)}, FetchSettings(max_partition_fetch_bytes=400))
+    world.fetcher.positions.fetch_until(T0, 1)
+    (first,) = world.poll()
+    world.deliver(first)
+    assert world.poll() == [], "not ahead"
+    got = len(world.take())
+    assert 1 <= got < 20, "what came with it is handed out"
+    assert world.poll() == [], "nor when everything was taken"
+    assert world.fetcher.reasons()[T0] == NotWanted(got)
+    world.fetcher.positions.fetch_until(T0, None)
+    assert [record.offset for record in world.read(30)] == list(range(got, 20))
+
+
+def test_what_lies_before_the_end_that_the_user_set_is_fetched_ahead() -> None:
+    world = world_of({T0: log_of(20)}, FetchSettings(max_partition_fetch_bytes=400))
+    world.fetcher.positions.fetch_until(T0, 20)
+    (first,) = world.poll()
+    world.deliver(first)
+    assert len(world.poll()) == 1
+    assert [record.offset for record in world.read(30)] == list(range(20))
+    assert world.poll() == [], "no fetch waits at the end of the log"
 
 
 def test_an_error_while_fetching_ahead_is_judged_when_its_turn_comes() -> None:

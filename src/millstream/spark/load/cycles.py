@@ -16,8 +16,8 @@ _BYTES_PER_CORE: Final = 1 << 30
 """The same for records that are large: a cycle that takes hours has nothing to show for it when it fails."""
 _LEAST_PIECE: Final = 50_000
 """Below that a task costs more than its work."""
-_MOST_PIECE: Final = 2_000_000
-"""Above that one task that fails, or lags behind, costs too much."""
+_MOST_PIECE: Final = _PER_CORE // 2
+"""Above that one task that fails, or lags behind, costs too much of a cycle."""
 _UNKNOWN_BYTES: Final = 1024
 """Of a record, before any was loaded."""
 _UNKNOWN_PER_CORE: Final = 100_000

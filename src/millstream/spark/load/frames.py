@@ -20,6 +20,7 @@ from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.shaping import Shaping
 from millstream.spark.load.spark_schema import conformed
 from millstream.spark.load.work import Shaped, Shaper, refusals, rejected_rows, table_partitioning
+from millstream.spark.memory import keep_freed
 from millstream.spark.reader import read_range
 from millstream.spark.sinks.base import TaskOutput, TaskWriter
 
@@ -43,6 +44,7 @@ class ParseTask:
 
     def read(self, index: int) -> Iterator[pa.RecordBatch]:
         """The records of a piece, shaped: good ones and others."""
+        keep_freed()
         piece = self.pieces[index]
         shaper = Shaper(self.shaping)
         try:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.cycles import shares_of
-from millstream.spark.load.jobs import TaskFailedError, cores_of
+from millstream.spark.load.jobs import TaskFailedError, cores_of, is_connect
 from millstream.spark.load.partitioning import Partitioning
 from millstream.spark.load.shaping import Shaping
 from millstream.spark.load.work import Shaper, accepted, rejected_rows, table_partitioning
+from millstream.spark.memory import keep_freed
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import read_range
 from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
@@ -58,6 +59,7 @@ class FusedTask:
 
         Raises TaskFailedError with the range of the one at fault, after it has cleaned up.
         """
+        keep_freed()
         output: TaskOutput | None = None
         records, index = 0, share[0]
         try:
@@ -97,17 +99,27 @@ def run(spark: Any, task: FusedTask) -> list[PieceResult]:
     if not shares:
         return []
     # As many partitions as numbers: each task gets exactly one.
-    numbers = spark.range(0, len(shares), 1, len(shares))
-    return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
+    if is_connect(spark):
+        numbers = spark.range(0, len(shares), 1, len(shares))
+        return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
+    # There is nothing to plan or to generate code for, which a query costs Java more than all the rest.
+    numbers = spark.sparkContext.parallelize(range(len(shares)), len(shares))
+    return in_order(numbers.map(lambda number: task.run(shares[number])).collect())
 
 
 def results(found: Sequence[Any]) -> list[PieceResult]:
     """What tasks answered, in the order of the pieces."""
-    made = [
-        PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
-        for row in found
-    ]
-    return sorted(made, key=lambda result: -1 if result.piece is None else result.piece)
+    return in_order(
+        [
+            PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
+            for row in found
+        ]
+    )
+
+
+def in_order(found: Sequence[PieceResult]) -> list[PieceResult]:
+    """Results in the order of the pieces, those of several pieces first."""
+    return sorted(found, key=lambda result: -1 if result.piece is None else result.piece)
 
 
 def answer(result: PieceResult) -> pa.RecordBatch:

@@ -46,6 +46,20 @@ class SinkError(MillstreamError):
     """The sink could not do it; the message names the sink, the table and the remedy."""
 
 
+class SinkUnavailableError(SinkError):
+    """The sink cannot be reached for the moment, or was interrupted, as by its restart: a load tries for a
+    while. Of a plain SinkError nobody knows whether it passes.
+    """
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class SinkRefusedError(SinkError):
+    """The sink does not let this user in, or do that: a load gives up at once, until somebody changes it."""
+
+
 class SchemaConflictError(SinkError):
     """The table's columns do not fit the load's, and it was not allowed to add them."""
 

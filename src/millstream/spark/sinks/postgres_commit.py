@@ -29,6 +29,7 @@ from millstream.spark.sinks.base import (
     Progress,
     ProgressConflictError,
     SinkError,
+    SinkUnavailableError,
     Tables,
     Written,
     label_column,
@@ -262,7 +263,7 @@ class Commit:
             (each and each[0]) != step.expected.rows for step, each in zip(self._advances, now, strict=True)
         ):
             raise self._conflict_of(found)
-        raise SinkError(
+        raise SinkUnavailableError(
             f"{self._database.address.name}: the connection was lost and nothing was committed; "
             f"rerunning is safe"
         )
@@ -276,7 +277,7 @@ class Commit:
                 return read_progress(connection, self._name, self._cycle.group_id)
             except psycopg.OperationalError as error:
                 if time.monotonic() >= deadline_s:
-                    raise SinkError(
+                    raise SinkUnavailableError(
                         f"{self._database.address.name}: the connection was lost during a commit, and the "
                         f"database cannot be asked whether it was done ({' '.join(str(error).split())}); "
                         f"rerunning is safe: a load goes on from what the table says"
@@ -332,7 +333,7 @@ def _insert(
     )
     count = connection.execute(statement).rowcount
     if count != moved.count:
-        raise SinkError(
+        raise SinkUnavailableError(
             f"{name}: a task wrote {moved.count} rows and {count} of them are there: did the server restart? "
             f"Nothing was committed; rerunning is safe"
         )

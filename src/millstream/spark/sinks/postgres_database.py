@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.base import SinkError, SinkRefusedError, SinkUnavailableError
 from millstream.spark.sinks.postgres_names import Address
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -23,6 +23,18 @@ _UNHURRIED: Final = sql.SQL(
     "SET LOCAL lock_timeout = 0"
 )
 """A load may take as long as it takes, whatever limits the database sets for people's queries."""
+
+_PASSING: Final = (
+    "08",  # the connection broke, or was not made
+    "40",  # a deadlock, or two transactions that cannot both be
+    "57P",  # the server stops, starts, or ended this connection
+    "53300",  # too many connections
+    "55P03",  # somebody holds a lock
+    "25006",  # a standby answers, as in the middle of a failover
+)
+_REFUSED: Final = ("28", "42501", "3D000")
+_REFUSALS: Final = ("authentication failed", "pg_hba.conf", "does not exist", "permission denied")
+"""In the words of a server that lets nobody in: libpq does not hand on the code of such an error."""
 
 
 def connect(address: Address) -> Connection:
@@ -52,7 +64,19 @@ def explained(address: Address, doing: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise SinkError(f"{address.name}: {doing}: {reason(error)}") from error
+        raise _kind(error)(f"{address.name}: {doing}: {reason(error)}") from error
+
+
+def _kind(error: psycopg.Error) -> type[SinkError]:
+    """Whether it may pass (SinkUnavailableError), lasts (SinkRefusedError), or who knows (SinkError)."""
+    if error.sqlstate is None:
+        if not isinstance(error, psycopg.OperationalError):
+            return SinkError
+        refused = any(words in str(error) for words in _REFUSALS)
+        return SinkRefusedError if refused else SinkUnavailableError
+    if error.sqlstate.startswith(_REFUSED):
+        return SinkRefusedError
+    return SinkUnavailableError if error.sqlstate.startswith(_PASSING) else SinkError
 
 
 def reason(error: psycopg.Error) -> str:
