@@ -2,7 +2,8 @@
 
 Batches are made at random, damaged at random, and decoded by both: they must give the same records, or both
 refuse. The loops are compiled with every index checked, so a read or write outside an array is an error.
-A difference prints the seed of its batch; ``--seed`` with ``--batches 1`` repeats it.
+A difference prints the seed of its batch; ``--seed`` with ``--batches 1`` repeats it. How far it is stands on
+standard error every few seconds; Ctrl-C ends it with what was found so far.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import struct
 import sys
 import time
+from collections.abc import Sequence
 
 from millstream.consumer.columns import Columns, decode_compiled, decode_stretch
 from millstream.consumer.records import Records
@@ -25,6 +27,8 @@ from millstream.wire.decode import Kernels, compile_kernels
 
 PARTITION = TopicPartition("t", 0)
 MAX_BYTES = 1 << 20
+TOLD_EVERY_S = 5.0
+INTERRUPTED = 130
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x7E)
 _INT32 = (0, 1, -1, 2, 7, 100, 2**31 - 1, -(2**31), 2**24)
 _INT64 = (0, -1, 1, 2**63 - 1, -(2**63), 2**62, 1_700_000_000_000)
@@ -191,19 +195,46 @@ def _check_stretch(
     assert end <= len(good) or expected is not None, f"seed {seed}: a bad batch was taken in"
 
 
-def main() -> int:
+class Tally:
+    """How many batches were compared, and how many of them were good."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._began = self._told = time.monotonic()
+        self._compared = self._good = 0
+
+    def compared(self, is_good: bool) -> None:
+        """Count one, and tell from time to time how far it is."""
+        self._compared += 1
+        self._good += is_good
+        now = time.monotonic()
+        if now >= self._told + TOLD_EVERY_S:
+            self._told = now
+            print(f"{self} ({self._compared * 100 // self._wanted}%)", file=sys.stderr, flush=True)  # noqa: T201
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self._began
+        return f"{self._compared} batches in {seconds:.0f} s: {self._good} good, no difference"
+
+
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batches", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None, help="of the first batch; the others count on")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     seed = random.SystemRandom().randrange(2**40) if arguments.seed is None else arguments.seed
     print(f"from seed {seed}", flush=True)  # noqa: T201
-    kernels = compile_kernels({"boundscheck": True})
-    began, accepted = time.monotonic(), 0
-    for number in range(arguments.batches):
-        accepted += check(kernels, seed + number)
-    seconds = time.monotonic() - began
-    print(f"{arguments.batches} batches in {seconds:.0f} s: {accepted} good, no difference")  # noqa: T201
+    tally = Tally(arguments.batches)
+    try:
+        print("compiling the loops", file=sys.stderr, flush=True)  # noqa: T201
+        kernels = compile_kernels({"boundscheck": True})
+        tally = Tally(arguments.batches)
+        for number in range(arguments.batches):
+            tally.compared(check(kernels, seed + number))
+    except KeyboardInterrupt:
+        print(f"interrupted after {tally}")  # noqa: T201
+        return INTERRUPTED
+    print(tally)  # noqa: T201
     return 0
 
 

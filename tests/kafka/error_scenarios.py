@@ -289,6 +289,13 @@ class Administering(Scenario):
         self._admin.close()
 
 
+class Connecting(Administering):
+    """An administrator that has no connection yet."""
+
+    def prepare(self) -> None:
+        """There is nothing before the first request."""
+
+
 def _topic(world: World, name: str) -> str:
     world.admin.create_topic(name, partitions=1, exist_ok=True)
     return name
@@ -312,6 +319,7 @@ def _asking(ask: Callable[[Asking], object], **settings: Any) -> Callable[[World
 
 
 SCENARIOS: Final[Mapping[str, Callable[[World, str], Scenario]]] = {
+    "ApiVersions": partial(Connecting, call=lambda admin, world, name: admin.describe_cluster()),
     "Produce": Sending,
     "Produce, several records": partial(Sending, count=4),
     "InitProducerId": partial(Sending, is_new=True),

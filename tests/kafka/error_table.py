@@ -37,6 +37,7 @@ class Act(Enum):
     NEW_SESSION = "new fetch session"
     NEW_EPOCH = "sent again under a new epoch"
     SPLIT = "sent again in halves"
+    LOWER = "asked again in version 0"
     DONE = "taken as done"
     RAISE = "raised"
     FATAL = "raised, now and ever after"
@@ -77,6 +78,7 @@ _REFUSED_CHANGES: Final = (
 )
 
 TABLE: Final[Mapping[str, Mapping[Act, tuple[ErrorCode, ...]]]] = {
+    "ApiVersions": {Act.LOWER: (E.UNSUPPORTED_VERSION,), Act.RAISE: (E.INVALID_REQUEST,)},
     "Produce": {
         Act.RETRY: (
             E.CORRUPT_MESSAGE,
@@ -406,6 +408,7 @@ _TOLD: Final[Mapping[tuple[str, ErrorCode], type[MillstreamError]]] = {
 """What the user is told where it is not the error's own name, or where more follows than telling."""
 
 DIFFERENT: Final[Mapping[str, str]] = {
+    "INVALID_REQUEST about ApiVersions is raised": "connects again until the call's time is over",
     "heartbeats and syncs are sent again after COORDINATOR_LOAD_IN_PROGRESS": "raises",
     "a sync goes to the coordinator that was looked up": "joins again there",
     "leaving is repeated until it is done, or the session has ended": "asks once, and the group waits",

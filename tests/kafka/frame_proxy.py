@@ -20,7 +20,7 @@ from millstream.wire.messages.api_versions import ApiVersionsResponse
 from millstream.wire.messages.groups import FindCoordinatorResponse
 from millstream.wire.messages.metadata import MetadataResponse
 from millstream.wire.schema import Request, Response
-from tests.kafka.refusals import Refusal, refuse_topics, refused
+from tests.kafka.refusals import Refusal, refuse_topics, refused, version_of
 
 _HEADER: Final = struct.Struct(">hhi")
 _HOST: Final = "127.0.0.1"
@@ -63,7 +63,8 @@ class FrameProxy:
     """Listens on a free port, and passes whole frames on to ``target`` (a port of this machine).
 
     ``most`` are the highest versions that ApiVersions may show; None hides an API. With ``watches``, requests
-    are remembered and can be refused, and brokers are shown under the proxy's own address.
+    are remembered and can be refused, and brokers are shown under the proxy's own address. With ``newest``,
+    clients ask for ApiVersions in a version as new as that, unless they ask in version 0.
     """
 
     def __init__(self, most: Mapping[int, int | None] | None = None, *, watches: bool = False) -> None:
@@ -71,6 +72,7 @@ class FrameProxy:
         self.cut: Cut | None = None
         self.refusal: Refusal | None = None
         self.connections = 0
+        self.newest: int | None = None
         self._most = most or {}
         self._watches = watches
         self._seen: list[Seen] = []
@@ -118,6 +120,8 @@ class FrameProxy:
             asked = _Asked(correlation_id, api_key, version)
             if self._watches:
                 self._watch(asked, frame)
+            if self.newest is not None and api_key == apis.API_VERSIONS.key and version > 0:
+                frame = _HEADER.pack(api_key, self.newest, correlation_id) + frame[_HEADER.size :]
             connection.ask(asked, frame)
 
     def _watch(self, asked: _Asked, frame: bytes) -> None:
@@ -245,7 +249,7 @@ class _Connection:
 
 
 def _encoded(response: Response, asked: _Asked) -> bytes:
-    chunks = encode_response(response, asked.version, asked.correlation_id)
+    chunks = encode_response(response, version_of(response, asked.version), asked.correlation_id)
     return b"".join(bytes(chunk) for chunk in chunks)
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from millstream.errors import ErrorCode
 from millstream.wire.apis import METADATA, Api
+from millstream.wire.messages.api_versions import ApiVersionsResponse
 from millstream.wire.messages.fetch import FetchRequest
 from millstream.wire.messages.groups import JoinGroupRequest
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -68,6 +70,14 @@ def refused(request: Request, version: int, refusal: Refusal) -> Response:
     answer = _mirrored(answer_type, request, version, place, refusal.code)
     assert isinstance(answer, Response)
     return answer
+
+
+def version_of(answer: Response, version: int) -> int:
+    """The version that an answer is written in: that of the request, unless that is not known (KIP-511)."""
+    is_unknown = (
+        isinstance(answer, ApiVersionsResponse) and answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    )
+    return 0 if is_unknown else version
 
 
 def refuse_topics(answer: MetadataResponse, refusal: Refusal) -> None:

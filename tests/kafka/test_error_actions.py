@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer
+from millstream.client.versions import SOFTWARE_NAME
 from millstream.errors import MillstreamError
 from millstream.wire import apis
+from millstream.wire.apis import Api
 from millstream.wire.batches import BatchHeader, iter_headers
+from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchRequest
 from millstream.wire.messages.groups import HeartbeatRequest, JoinGroupRequest
 from millstream.wire.messages.produce import ProduceRequest
@@ -131,6 +134,19 @@ def observed(requests: Sequence[Request], *, is_patient: bool) -> Act:
     joins = [each for each in after[:end] if isinstance(each, JoinGroupRequest)]
     if joins and (refused.api is not apis.JOIN_GROUP or not joins[0].member_id):
         return Act.REJOIN if joins[0].member_id else Act.REJOIN_ANEW
+    if again is not None and (change := _changed(refused, again, between)):
+        return change
+    if again is None:
+        return Act.DONE
+    if apis.FIND_COORDINATOR in between:
+        return Act.FIND
+    since = after if is_patient else after[:place]
+    others = {each.api for each in since} - {refused.api}
+    return Act.REFRESH if apis.METADATA in others else Act.RETRY
+
+
+def _changed(refused: Request, again: Request, between: Sequence[Api]) -> Act | None:
+    """What is different about the next attempt, where that is what the action is."""
     if isinstance(refused, ProduceRequest) and isinstance(again, ProduceRequest):
         if _header(again).producer_epoch > _header(refused).producer_epoch:
             return Act.NEW_EPOCH
@@ -141,13 +157,11 @@ def observed(requests: Sequence[Request], *, is_patient: bool) -> Act:
             return Act.RESET
         if refused.session_epoch > 0 and again.session_epoch == 0:
             return Act.NEW_SESSION
-    if again is None:
-        return Act.DONE
-    if apis.FIND_COORDINATOR in between:
-        return Act.FIND
-    since = after if is_patient else after[:place]
-    others = {each.api for each in since} - {refused.api}
-    return Act.REFRESH if apis.METADATA in others else Act.RETRY
+    if isinstance(refused, ApiVersionsRequest) and isinstance(again, ApiVersionsRequest):
+        # Since version 3, clients say what they are called.
+        names = refused.client_software_name, again.client_software_name
+        return Act.LOWER if names == (SOFTWARE_NAME, "") else None
+    return None
 
 
 def _header(request: ProduceRequest) -> BatchHeader:
@@ -183,6 +197,21 @@ def test_a_member_comes_again_with_the_id_that_it_is_given(world: World) -> None
     first, second = (each for each in requests if isinstance(each, JoinGroupRequest))
     assert not first.member_id
     assert second.member_id.startswith(scenario.name), "made of the client's name"
+
+
+@pytest.mark.parametrize("newest", [5, 99])
+def test_a_broker_that_is_older_than_the_client(world: World, newest: int) -> None:
+    """The broker's own answer to a version of ApiVersions that it does not know (KIP-511)."""
+    scenario = SCENARIOS["ApiVersions"](world, "ApiVersions")
+    world.proxy.newest = newest
+    try:
+        scenario.act()
+    finally:
+        world.proxy.newest = None
+        scenario.close()
+    requests = [each.request for each in world.proxy.seen(scenario.name)]
+    names = [each.client_software_name for each in requests if isinstance(each, ApiVersionsRequest)]
+    assert names == [SOFTWARE_NAME, ""] * (len(names) // 2), "on each connection once in vain"
 
 
 def test_every_scenario_has_rows() -> None:

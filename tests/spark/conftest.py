@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from millstream import EmbeddedBroker, Producer
+from millstream import Producer
 from millstream.spark.java import session
 from tests.spark.spark_cluster import QUICK_JAVA
 
@@ -48,12 +48,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
         yield spark
         spark.stop()
-
-
-@pytest.fixture(scope="session")
-def kafka_like(millstream_broker: EmbeddedBroker) -> EmbeddedBroker:
-    """The broker that the tests on Spark read from."""
-    return millstream_broker
 
 
 class Fill(Protocol):

@@ -82,12 +82,15 @@ def test_workers_are_forked_with_the_decoder_loaded() -> None:
 
 def test_options_for_java_are_not_mixed_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two collectors of garbage, and Java does not start."""
-    given: list[tuple[str, ...]] = []
-    monkeypatch.setattr(java, "_session", lambda master, conf, options=(): given.append(tuple(options)))
+    given: list[str] = []
+    monkeypatch.setattr(
+        java, "_SessionOnDemand", lambda master, settings: given.append(settings[java._JAVA_OPTIONS])
+    )
     java.load_session(queries=False)
-    java.load_session(queries=True)
-    java.load_session(queries=False, **{"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
-    assert given == [java._QUICK_JAVA, (), ()]
+    java.load_session(queries=False, **{java._JAVA_OPTIONS: "-XX:+UseG1GC"})
+    java.load_session("spark://other:7077", queries=False)
+    assert ["SerialGC" in options for options in given] == [True, False, False]
+    assert "UseG1GC" in given[1]
 
 
 def test_the_package_can_be_imported_from_its_archive(tmp_path: Path) -> None:

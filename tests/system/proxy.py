@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from millstream.embedded import EmbeddedBroker
+
+_BREAKS_EVERY_SECONDS = 0.03
 
 
 class Proxy:
@@ -56,6 +62,27 @@ class Proxy:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
+    @contextlib.contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Cut, again and again, to the end of the block."""
+        over = threading.Event()
+
+        def break_connections() -> None:
+            while not over.wait(_BREAKS_EVERY_SECONDS):
+                self.cut()
+
+        cutter = threading.Thread(target=break_connections, daemon=True)
+        cutter.start()
+        try:
+            yield
+        finally:
+            over.set()
+            cutter.join()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
     def _accept(self) -> None:
         while True:
             try:
@@ -89,3 +116,16 @@ class Proxy:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
+
+
+@contextlib.contextmanager
+def proxied_broker(data: Path | None = None) -> Iterator[Proxy]:
+    """A broker that says it is where the proxy is, so that all of its clients come that way."""
+    with (
+        Proxy() as proxy,
+        EmbeddedBroker(
+            data=data, settings={"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+        ) as broker,
+    ):
+        proxy.target = int(broker.bootstrap_servers.rpartition(":")[2])
+        yield proxy

@@ -180,8 +180,35 @@ def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
         until(lambda: sum(end_offsets(cli, name).values()) == 2, "both are there")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 130
-        assert process.stderr.read() == b""
+        said = f"interrupted: 2 records written to {name}; to go on, add --from-line 3\n"
+        assert process.stderr.read().decode() == said
     assert sum(end_offsets(cli, name).values()) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_file_is_gone_on_with(
+    cli: Cli, name: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A pipe with a name stands for a large file: the rest of it comes when the command has been stopped."""
+    cli.ok("topic", "create", name)
+    begun, whole = tmp_path / "begun.csv", tmp_path / "whole.csv"
+    rows = ["id,text", "1,a", '2,"two', 'lines"', "3,c", "4,d"]
+    whole.write_text("\n".join(rows) + "\n")
+    os.mkfifo(begun)
+    with cli.start("produce", name, str(begun), "--json") as process, begun.open("w") as writer:
+        writer.write("\n".join(rows[:4]) + "\n")
+        writer.flush()
+        until(lambda: sum(end_offsets(cli, name).values()) == 2, "both rows are there")
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 128 + number
+        out, err = process.communicate()
+    assert err == ""
+    told = json.loads(out)
+    assert told.items() >= {"records": 2, "interrupted": True, "unknown": 0, "next_line": 5}.items()
+    rest = cli.ok("produce", name, str(whole), "--from-line", str(told["next_line"]), "--json").json
+    assert rest["records"] == 2
+    values = cli.ok("consume", name, "--from", "earliest", "-e").lines
+    assert [json.loads(value)["id"] for value in values] == ["1", "2", "3", "4"]
 
 
 def test_a_terminal_gets_tables(cli: Cli, name: str) -> None:

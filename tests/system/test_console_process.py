@@ -119,6 +119,29 @@ def test_names_headers_and_methods(millstream_broker: EmbeddedBroker) -> None:
             assert served.get(path).status == 404
 
 
+@pytest.mark.parametrize("path", ["/api/nope", "/api", "/api/topic", "/api/topics/t/nope", "/api/overview/x"])
+def test_addresses_for_scripts_that_lead_nowhere(millstream_broker: EmbeddedBroker, path: str) -> None:
+    with serving(millstream_broker.bootstrap_servers) as served:
+        answer = served.get(path)
+        assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+        assert answer.json["error"] == "This address leads nowhere."
+        assert set(answer.json["near"]) <= {
+            f"/api/{each}" for each in ("overview", "topics", "groups", "loads")
+        }
+        assert path != "/api/topic" or answer.json["near"][0] == "/api/topics"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_methods_for_scripts(millstream_broker: EmbeddedBroker) -> None:
+    with serving(millstream_broker.bootstrap_servers) as served:
+        for path in ("/api/topics", "/healthz"):
+            answer = served.get(path, method="DELETE")
+            assert answer.json == {"error": "DELETE is not understood here: use GET."}
+            assert "GET" in answer.headers["allow"]
+        assert "GET" in served.get("/", method="POST").headers["allow"]
+        assert served.get("/apis").headers["content-type"].startswith("text/html"), "it only looks like one"
+
+
 def test_a_defect_is_answered_and_logged(
     millstream_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,7 +155,11 @@ def test_a_defect_is_answered_and_logged(
         assert answer.status == 500
         assert "odd" not in answer.text
         assert answer.headers["x-content-type-options"] == "nosniff"
+        for_scripts = served.get("/api/overview")
+        assert (for_scripts.status, list(for_scripts.json)) == (500, ["error"])
+        assert "odd" not in for_scripts.text
     assert "the console has failed at /" in caplog.text
+    assert "the console has failed at /api/overview" in caplog.text
 
 
 def trouble(served: Served) -> str:

@@ -27,7 +27,7 @@ from millstream.producer.compiling import background
 from millstream.producer.kernels import encoder
 from millstream.producer.partitioner import partition_for_key
 from tests.system.producing import make_topic
-from tests.system.proxy import Proxy
+from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic
 from tests.waiting import SECONDS, until
 
@@ -278,37 +278,20 @@ def test_the_memory_is_bounded(bootstrap_servers: str, topic: str) -> None:
 
 @pytest.mark.usefixtures("compiled")
 def test_every_row_once_through_a_network_that_breaks(tmp_path: Path) -> None:
-    with (
-        Proxy() as proxy,
-        EmbeddedBroker(
-            data=tmp_path, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        ) as broker,
-    ):
-        proxy.target = int(broker.bootstrap_servers.rpartition(":")[2])
-        stop = threading.Event()
-
-        def trouble() -> None:
-            while not stop.wait(0.03):
-                proxy.cut()
-
+    with proxied_broker(tmp_path) as proxy:
         with Producer(
-            bootstrap_servers=f"127.0.0.1:{proxy.port}",
+            bootstrap_servers=proxy.address,
             batch_size=500,
             buffer_memory=20_000,
             reconnect_backoff_ms=1,
             retry_backoff_ms=1,
         ) as producer:
             producer.send("t", b"first").result(SECONDS)
-            cutter = threading.Thread(target=trouble)
-            cutter.start()
-            try:
+            with proxy.breaking():
                 futures = [producer.send_arrow("t", numbers(5000)) for _ in range(3)]
-            finally:
-                stop.set()
-                cutter.join()
             assert [future.result(SECONDS) for future in futures] == [5000] * 3
             assert producer.metrics()["batch_retries"] > 0
-        (records,) = read_topic(f"127.0.0.1:{proxy.port}", "t")
+        (records,) = read_topic(proxy.address, "t")
     assert [record.value for record in records] == [b"first", *(b"%d" % n for n in range(5000))] + [
         b"%d" % n for _ in range(2) for n in range(5000)
     ]

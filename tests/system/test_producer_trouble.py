@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from millstream.errors import (
 )
 from millstream.producer import Producer
 from tests.system.producing import make_topic
-from tests.system.proxy import Proxy
+from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic
 from tests.waiting import SECONDS, until
 
@@ -84,39 +83,24 @@ def test_delivery_times_out(tmp_path: Path) -> None:
 
 
 def test_every_record_once_through_a_network_that_breaks(tmp_path: Path) -> None:
-    with (
-        Proxy() as proxy,
-        EmbeddedBroker(
-            data=tmp_path, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        ) as broker,
-    ):
-        proxy.target = int(broker.bootstrap_servers.rpartition(":")[2])
-        stop = threading.Event()
-
-        def trouble() -> None:
-            while not stop.wait(0.03):
-                proxy.cut()
-
+    with proxied_broker(tmp_path) as proxy:
         with Producer(
-            bootstrap_servers=f"127.0.0.1:{proxy.port}",
+            bootstrap_servers=proxy.address,
             batch_size=500,
             linger_ms=1,
             reconnect_backoff_ms=1,
             retry_backoff_ms=1,
         ) as producer:
             producer.send("t", b"first").result(SECONDS)
-            cutter = threading.Thread(target=trouble)
-            cutter.start()
-            futures = [producer.send("t", b"%d" % n) for n in range(3000)]
-            stop.wait(0.5)
-            futures += [producer.send("t", b"%d" % n) for n in range(3000, 6000)]
-            with contextlib.suppress(MillstreamTimeoutError):
-                producer.flush(5)
-            stop.set()
-            cutter.join()
+            with proxy.breaking():
+                futures = [producer.send("t", b"%d" % n) for n in range(3000)]
+                until(lambda: producer.metrics()["batch_retries"] > 0, "a batch was sent again")
+                futures += [producer.send("t", b"%d" % n) for n in range(3000, 6000)]
+                with contextlib.suppress(MillstreamTimeoutError):
+                    producer.flush(5)
             producer.flush(SECONDS)
             assert producer.metrics()["batch_retries"] > 0
-        (records,) = read_topic(f"127.0.0.1:{proxy.port}", "t")
+        (records,) = read_topic(proxy.address, "t")
     assert [record.value for record in records] == [b"first", *(b"%d" % n for n in range(6000))]
     offsets = [future.result(0).offset for future in futures]
     # A broker that recognises a batch without remembering its place gives no offset, and rightly so.

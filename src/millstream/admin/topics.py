@@ -33,7 +33,6 @@ from millstream.wire.messages.topics import (
     DeleteTopicState,
 )
 
-_UP_TO_THE_END = -1
 _PERHAPS_DONE = (ErrorCode.REQUEST_TIMED_OUT,)
 """The change may have been made, or be made later. Asked for again, it would be refused as done already."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import millstream
@@ -73,8 +73,28 @@ def help_of(function: Callable[..., Any]) -> str:
     )
 
 
+class _PlainFlags:
+    """A command whose help shows no type for options that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters as the parser and the help see them, those included that typer adds itself."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return params
+
+
+class _Command(_PlainFlags, TyperCommand):
+    """One command."""
+
+
+class _Group(_PlainFlags, TyperGroup):
+    """A group of commands, or all of them."""
+
+
 def _add(parent: typer.Typer, name: str, function: Callable[..., Any]) -> None:
-    parent.command(name, help=help_of(function))(function)
+    parent.command(name, cls=_Command, help=help_of(function))(function)
 
 
 def _add_group(
@@ -83,13 +103,14 @@ def _add_group(
     commands: Mapping[str, Callable[..., Any]],
     kind: type[TyperGroup] = TyperGroup,
 ) -> None:
-    inner = typer.Typer(cls=kind, no_args_is_help=True, rich_markup_mode="rich", help=help_of(function))
+    plain = type(kind.__name__, (_PlainFlags, kind), {})
+    inner = typer.Typer(cls=plain, no_args_is_help=True, rich_markup_mode="rich", help=help_of(function))
     for each, command in commands.items():
         _add(inner, each, command)
     app.add_typer(inner, name=name)
 
 
-app.callback(help=help_of(_millstream))(_millstream)
+app.callback(cls=_Group, help=help_of(_millstream))(_millstream)
 _add(app, "broker", broker.broker)
 _add_group(
     "topic",

@@ -109,6 +109,11 @@ def say_error(sentence: str, *, as_json: bool = False) -> None:
     _say("error", "1;31", sentence, as_json)
 
 
+def say_interrupted(sentence: str) -> None:
+    """Print what was done until Ctrl-C."""
+    _say("interrupted", "1;33", sentence, as_json=False)
+
+
 def warn(sentence: str) -> None:
     """Print what the user may not have meant, in the same ways. In a pipe, too: it may be all that tells."""
     session = _sessions[-1] if _sessions else Session()

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from millstream.cli import completion, options
-from millstream.cli.inputs import Draft, InputFormat, InputOptions, format_of, read_drafts
-from millstream.cli.outcome import CommandError, UsageError, told_by
-from millstream.cli.output import count, print_json, say
-from millstream.cli.progress import Meter, meter
+from millstream.cli.inputs import InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli.outcome import CommandError, Terminated, UsageError
+from millstream.cli.output import count, say
+from millstream.cli.progress import meter
 from millstream.cli.properties import read_pair, unescaped
-from millstream.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError, MillstreamError
+from millstream.cli.sending import Sending
+from millstream.cli.stopping import Stopper
 
 if TYPE_CHECKING:
-    from millstream.model import Header, RecordMetadata
-    from millstream.producer import Producer
+    from millstream.model import Header
 
-_SHOWN_EVERY = 256
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_OF_ONE_RECORD = (MessageTooLargeError, InvalidRecordError, InvalidTimestampError)
 _NOT_PROPERTIES = {
     "compression.type": "use --compression",
     "key.serializer": "keys are sent as they are read",
@@ -68,6 +63,10 @@ def produce(
         int | None,
         typer.Option("--partition", "-p", min=0, help="Send all to this one.", show_default="by the key"),
     ] = None,
+    from_line: Annotated[
+        int,
+        typer.Option("--from-line", metavar="N", min=1, help="Leave out what stands before this line."),
+    ] = 1,
     header: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header; repeat it for more."),
@@ -92,11 +91,12 @@ def produce(
 ) -> None:
     """Send records to a topic: lines, JSON lines or CSV, from a file or standard input.
 
-    Lines are sent as they are. Each JSON line is checked and sent as it is. Each row of a CSV file is sent as
-    a JSON object. The format records takes what millstream consume --json prints. The command is done when
-    the brokers have all records. A topic that is not there is made, and it says so, if the broker makes
-    topics by itself; a name that is nearly that of another topic is taken for a slip, unless there is
-    --create.
+    Lines are sent as they are, without their ends (those of Windows, too). Each JSON line is checked and sent
+    as it is. Each row of a CSV file is sent as a JSON object. The format records takes what millstream
+    consume --json prints. The command is done when the brokers have all records; Ctrl-C ends it before that,
+    and says how many they have and how to go on. A topic that is not there is made, and it says so, if the
+    broker makes topics by itself; a name that is nearly that of another topic is taken for a slip, unless
+    there is --create.
 
     [bold]Examples[/bold]
 
@@ -118,18 +118,35 @@ def produce(
     typed = client_properties(properties or (), _NOT_PROPERTIES)
     defaults = {"compression.type": compression, "batch.size": "131072"}
     ProducerConfig.from_settings(settings(servers, typed, defaults))  # no topic is made for what is refused
-    sending = _Sending(topic, partition, headers)
+    sending, stopper = Sending(topic, partition, headers), Stopper()
     with _opened(path) as (stream, size):
         made = ensure_topic(servers, topic, create=create)
         if made is not None and not as_json:
             print(f"created topic {topic} ({count(made, 'partition')})", file=sys.stderr, flush=True)
-        with (
-            meter("sending", size, wanted=not stream.isatty()) as progress,
-            open_producer(servers, typed, defaults) as producer,
-        ):
-            sending.send_all(producer, stream, how, progress)
+        drafts = (draft for draft in read_drafts(stream, how) if draft.line >= from_line)
+        end = partial(sending.report, as_json, created=made is not None, is_typed=stream.isatty())
+        try:
+            with (
+                stopper.listening(),
+                meter("sending", size, wanted=not stream.isatty()) as progress,
+                open_producer(servers, typed, defaults) as producer,
+            ):
+                position = stream.tell if stream.seekable() else lambda: 0
+                shown = lambda sent: progress(position(), sent)  # noqa: E731 - of this producer
+                sending.send_all(producer, stopper.until_stopped(drafts), shown)
+                _say_what_is_left(sending, stopper)
+        except (KeyboardInterrupt, Terminated):
+            end(is_cut_short=True)
+            raise
     # The producer is closed: every record has its outcome.
-    sending.report(as_json, created=made is not None)
+    end(is_cut_short=stopper.is_cut_short)
+    if stopper.is_stopped:
+        stopper.end()
+
+
+def _say_what_is_left(sending: Sending, stopper: Stopper) -> None:
+    if stopper.is_stopped and sending.on_their_way:
+        say(f"{count(sending.on_their_way, 'record')} still on the way; Ctrl-C again gives up on them")
 
 
 def _check(how: InputOptions, compression: str) -> None:
@@ -168,101 +185,3 @@ def _opened(path: Path | None) -> Iterator[tuple[BinaryIO, int | None]]:
         ) from error
     with file as stream:
         yield stream, path.stat().st_size if path.is_file() else None
-
-
-class _Failure(NamedTuple):
-    """A record that was refused. The least of several is the one to tell of."""
-
-    is_bystander: bool
-    """Whether it was refused only for another one of its batch."""
-    line: int
-    error: BaseException
-
-    @classmethod
-    def of(cls, error: BaseException, line: int) -> _Failure:
-        return cls("as other records of its batch" in str(error), line, error)
-
-    def __str__(self) -> str:
-        text = told_by(self.error).rstrip(".")
-        return f"line {self.line}: {text}" if isinstance(self.error, _OF_ONE_RECORD) else text
-
-
-class _Sending:
-    """The records on their way: how many were sent and written, and what went wrong."""
-
-    def __init__(self, topic: str, partition: int | None, headers: tuple[Header, ...]) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._headers = headers
-        self._started = time.monotonic()
-        self._lock = threading.Lock()
-        self._sent = 0
-        self._written = 0
-        self._failure: _Failure | None = None
-        self._input_error: MillstreamError | None = None
-
-    def send_all(self, producer: Producer, stream: BinaryIO, how: InputOptions, progress: Meter) -> None:
-        """Send until the input ends, or until something goes wrong: that is kept for the report."""
-        position = stream.tell if stream.seekable() else lambda: 0
-        try:
-            for draft in read_drafts(stream, how):
-                self._send(producer, draft)
-                if self._sent % _SHOWN_EVERY == 0:
-                    progress(position(), self._sent)
-                if self._failure is not None:
-                    return
-        except MillstreamError as error:
-            self._input_error = error
-
-    def _send(self, producer: Producer, draft: Draft) -> None:
-        try:
-            future = producer.send(
-                self._topic,
-                draft.value,
-                draft.key,
-                headers=draft.headers + self._headers,
-                partition=self._partition,
-                timestamp=draft.timestamp,
-            )
-        except MillstreamError as error:
-            self._fail(error, draft.line)
-            return
-        self._sent += 1
-        future.add_done_callback(partial(self._settle, draft.line))
-
-    def _settle(self, line: int, future: Future[RecordMetadata]) -> None:
-        """A record has its outcome. Runs on the producer's thread, or in ``send`` when that was quick."""
-        error = future.exception()
-        if error is not None:
-            self._fail(error, line)
-            return
-        with self._lock:
-            self._written += 1
-
-    def _fail(self, error: BaseException, line: int) -> None:
-        failure = _Failure.of(error, line)
-        with self._lock:
-            if self._failure is None or failure[:2] < self._failure[:2]:
-                self._failure = failure
-
-    def report(self, as_json: bool, *, created: bool) -> None:
-        """Print how many records were written; raises what went wrong, with that number."""
-        if self._failure is not None:  # what was sent in the meantime may have been written, or not
-            others = count(self._written, "other record") if self._written else "nothing"
-            verb = "was" if self._written <= 1 else "were"
-            raise CommandError(f"{self._failure}; {others} {verb} written") from self._failure.error
-        if self._input_error is not None:
-            before = f"{count(self._written, 'record')} written before: " if self._written else ""
-            raise CommandError(before + told_by(self._input_error)) from self._input_error
-        seconds = time.monotonic() - self._started
-        if as_json:
-            print_json(
-                {
-                    "topic": self._topic,
-                    "created": created,
-                    "records": self._written,
-                    "seconds": round(seconds, 3),
-                }
-            )
-        else:
-            print(f"{count(self._written, 'record')} written to {self._topic}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from difflib import get_close_matches
+from http import HTTPStatus
+from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -14,6 +17,7 @@ from millstream.console.answers import NotThereError
 from millstream.console.console import Console, NothingKnownError
 from millstream.console.requests import BadRequestError, name_of, records_wanted
 
+_ADDRESSES: Final = ("/api/overview", "/api/topics", "/api/groups", "/api/loads", "/healthz")
 Answer = Callable[[Request], Awaitable[Mapping[str, Any]]]
 
 
@@ -64,6 +68,27 @@ def routes(console: Console) -> list[Route]:
         "/healthz": health,
     }
     return [Route(path, _as_json(answer), methods=["GET"]) for path, answer in answers.items()]
+
+
+def is_asked_for(request: Request) -> bool:
+    """Whether a request is for an address here, be there one or not: its errors are JSON, too."""
+    path = request.url.path
+    return path in ("/api", "/healthz") or path.startswith("/api/")
+
+
+async def refused(request: Request, error: Exception) -> Json:
+    """What is answered for an address that leads nowhere, or that can only be looked at."""
+    assert isinstance(error, HTTPException), "it is registered for these"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        near = get_close_matches(request.url.path, _ADDRESSES)
+        return Json({"error": "This address leads nowhere.", "near": near}, status_code=404)
+    sentence = f"{request.method} is not understood here: use GET."
+    return Json({"error": sentence}, status_code=error.status_code, headers=error.headers)
+
+
+async def failed(request: Request, error: Exception) -> Json:
+    """What is answered for a defect of ours."""
+    return Json({"error": "The console has failed: its log says why; please report it."}, status_code=500)
 
 
 def _as_json(answer: Answer) -> Callable[[Request], Awaitable[Json]]:

@@ -6,7 +6,6 @@ place: so there is one way to draw a thing, and none of it is in JavaScript.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +22,6 @@ from millstream.console.answers import NotThereError, Values
 from millstream.console.console import Console, NothingKnownError
 from millstream.console.requests import BadRequestError, group_url, name_of, records_wanted, topic_url
 from millstream.console.showing import visible
-
-log = logging.getLogger(__name__)
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -127,10 +124,9 @@ def not_found(renderer: Renderer) -> Callable[[Request, Exception], Awaitable[HT
 
 
 def failed(renderer: Renderer) -> Callable[[Request, Exception], Awaitable[HTMLResponse]]:
-    """What is answered for a defect of ours, which is logged."""
+    """What is answered for a defect of ours."""
 
     async def respond(request: Request, error: Exception) -> HTMLResponse:
-        log.error("the console has failed at %s", request.url.path, exc_info=error)
         return renderer.message("The console has failed", "Its log says why; please report it.", 500)
 
     return respond

@@ -14,7 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from millstream.consumer.consumer import CommitCallback, Consumer, OffsetsToCommit
+from millstream.consumer.arguments import OffsetsToCommit
+from millstream.consumer.commits import CommitCallback
+from millstream.consumer.consumer import Consumer
 from millstream.consumer.listener import RebalanceListener
 from millstream.consumer.membership import GroupMetadata
 from millstream.consumer.records import Record, Records

@@ -6,16 +6,13 @@ Columns that lie in arrays are copied once, into the buffers of the batch; no ob
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, lru_cache
+from typing import Any, Final
 
 from millstream.consumer.columns import Columns
 from millstream.consumer.fields import Fields, Numbers
 from millstream.errors import ConfigError
 from millstream.serde import format_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _TYPES: Final = {
     "bytes": "binary",
@@ -28,6 +25,8 @@ _TYPES: Final = {
     "boolean": "bool_",
 }
 """The Arrow type of a column for each deserializer that has one."""
+_SAME_ROWS: Final = 1 << 16
+"""A column of so many equal numbers is made once; larger batches have one of their own."""
 
 
 def column_type(deserializer: object, setting: str) -> Any:
@@ -47,21 +46,17 @@ def column_type(deserializer: object, setting: str) -> Any:
 
 def to_record_batch(columns: Sequence[Columns], key_type: Any, value_type: Any, *, headers: bool) -> Any:
     """Put columns together, one row a record."""
-    import numpy as np
     import pyarrow as pa
 
     sizes = [len(part) for part in columns]
-
-    def repeated(values: Iterable[int], dtype: Any, kind: Any) -> Any:
-        return _from_numpy(np.repeat(np.fromiter(values, dtype, len(sizes)), sizes), kind)
-
-    topics = list(dict.fromkeys(part.topic for part in columns))
+    topics = tuple(dict.fromkeys(part.topic for part in columns))
+    places = _repeated([topics.index(part.topic) for part in columns], sizes, pa.int32())
     arrays = [
-        _dictionary(repeated((topics.index(part.topic) for part in columns), np.int32, pa.int32()), topics),
-        repeated((part.partition for part in columns), np.int32, pa.int32()),
+        pa.DictionaryArray.from_arrays(places, _words(topics), safe=False),  # the places are our own
+        _repeated([part.partition for part in columns], sizes, pa.int32()),
         joined([part.offsets for part in columns], pa.int64()),
         joined([part.timestamps for part in columns], pa.timestamp("ms", "UTC")),
-        repeated((part.timestamp_type for part in columns), np.int8, pa.int8()),
+        _repeated([int(part.timestamp_type) for part in columns], sizes, pa.int8()),
         joined([part.keys for part in columns], key_type),
         joined([part.values for part in columns], value_type),
     ]
@@ -86,11 +81,31 @@ def _schema(key_type: Any, value_type: Any, headers: bool) -> Any:
     return pa.schema([*fields, ("headers", header_type())] if headers else fields)
 
 
-def _dictionary(places: Any, words: list[str]) -> Any:
-    """Places in a list of words, which are not checked: they are our own."""
+@lru_cache(maxsize=8)
+def _words(words: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
-    return pa.DictionaryArray.from_arrays(places, _from_objects(words, pa.string()), safe=False)
+    return _from_objects(words, pa.string())
+
+
+def _repeated(values: Sequence[int], sizes: Sequence[int], kind: Any) -> Any:
+    """Each of the numbers as many times as its size says."""
+    import numpy as np
+
+    rows = sum(sizes)
+    if rows <= _SAME_ROWS and len(set(values)) == 1:
+        return _same(values[0], kind).slice(0, rows)
+    return _from_numpy(np.repeat(np.array(values, kind.to_pandas_dtype()), sizes), kind)
+
+
+@lru_cache(maxsize=8)
+def _same(value: int, kind: Any) -> Any:
+    """One number many times, which many batches show parts of: nobody can write to it."""
+    import numpy as np
+
+    array = np.full(_SAME_ROWS, value, kind.to_pandas_dtype())
+    array.flags.writeable = False
+    return _from_numpy(array, kind)
 
 
 def joined(parts: Sequence[Sequence[Any]], kind: Any) -> Any:

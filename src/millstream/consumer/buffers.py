@@ -150,7 +150,7 @@ class Cursor:
     def _open_stretch(self) -> bool:
         """Decode the batches at hand in one go, as far as they need no further look; whether any do not."""
         loops = kernels()
-        if loops is None:
+        if loops is None or len(self._view) - self._at < BATCH_OVERHEAD:
             return False
         stretch = decode_stretch(
             loops,
@@ -192,7 +192,9 @@ class Cursor:
 
     def _show(self, columns: Columns) -> None:
         """Hand these out from the position on; a batch may begin before it, or end there."""
-        self._row = bisect_left(columns.offsets, self.position.offset)
+        offsets = columns.offsets
+        is_behind = len(columns) > 0 and offsets[0] >= self.position.offset  # nearly always: no search then
+        self._row = 0 if is_behind else bisect_left(offsets, self.position.offset)
         if self._row == len(columns):
             self._leave(columns.leader_epoch)
         else:

@@ -26,7 +26,8 @@ from millstream.wire.batches import (
     decompress_records,
     read_header,
 )
-from millstream.wire.codecs import Codec, decompress, decompress_exactly
+from millstream.wire.codecs import decompress_into
+from millstream.wire.memory import RecycledMemory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,10 +37,14 @@ _STRETCH_BYTES: Final = 1 << 20
 """So much is decoded in one go: enough to be fast, little to have done in vain."""
 _STRETCH_BATCHES: Final = 1024
 _DECOMPRESSED_BYTES: Final = 4 << 20
-"""The same for what comes out of compressed batches."""
+"""The same for what comes out of compressed batches; one that does not fit is decompressed on its own."""
+_RATIO: Final = 8
+"""So many times larger may batches be when they are decompressed. If not one of them fits: more room."""
 _COVERED: Final = BATCH_OVERHEAD - CRC_START
 _MIN_RECORD_BYTES: Final = 7
 """No record is shorter: a count beyond that is a lie."""
+_memory: Final = RecycledMemory()
+"""Where decompressed records lie, for as long as somebody has columns of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +202,15 @@ def decode_stretch(
     data = np.frombuffer(view, np.uint8)
     table = np.empty((_STRETCH_BATCHES, decode.FIELDS), np.int64)
     batches = loops.find_batches(data, position, _STRETCH_BYTES, max_payload_bytes, skip_transactional, table)
+    if not batches:
+        return None
     table = table[: _unharmed(loops, data, table[:batches]) if check_crcs else batches]
     if not len(table):
         return None
     header = read_header(view, position)
     plain, plain_table = data, table
     if header.attributes & CODEC_MASK:
-        plain, plain_table = _decompressed(loops, view, table, header, max_payload_bytes)
+        plain, plain_table = _decompressed(view, table, header, max_payload_bytes)
     rows = int(plain_table[:, decode.RECORDS].sum())
     batches, columns = _read(loops, plain, plain_table, rows, partition, header)
     if not batches:
@@ -214,49 +221,49 @@ def decode_stretch(
 
 
 def _decompressed(
-    loops: decode.Kernels, view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
+    view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The records of compressed batches in one piece, as far as they can be had, and their table."""
     import numpy as np
 
-    pieces: list[bytes] = []
-    ends: list[int] = []
-    end = 0
-    sizes = _sizes(loops, view, table, header, max_bytes)
-    fields = (table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.RECORDS))
-    for size, start, stop, records in zip(sizes, *fields, strict=True):
-        if end > _DECOMPRESSED_BYTES:
-            break
-        try:
-            if size < 0:
-                piece = decompress(header.codec, view[start:stop], max_bytes)
-            else:
-                piece = decompress_exactly(header.codec, view[start:stop], size)
-        except CorruptBatch:
-            break
-        if records * _MIN_RECORD_BYTES > len(piece):
-            break
-        pieces.append(piece)
-        end += len(piece)
-        ends.append(end)
-    moved = table[: len(pieces)].copy()
+    starts, stops, records = (
+        table[:, field].tolist() for field in (decode.START, decode.PAYLOAD_END, decode.RECORDS)
+    )
+    packed = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    room = _memory.take(min(_DECOMPRESSED_BYTES, _RATIO * (stops[-1] - starts[0])))
+    ends = _fill(room, packed, records, header, max_bytes)
+    if not ends and len(room) < _DECOMPRESSED_BYTES:
+        room = _memory.take(_DECOMPRESSED_BYTES)
+        ends = _fill(room, packed, records, header, max_bytes)
+    end = ends[-1] if ends else 0
+    moved = table[: len(ends)].copy()
     moved[:, decode.PAYLOAD_END] = ends
     moved[:, decode.START] = [0, *ends[:-1]][: len(ends)]
-    return np.frombuffer(b"".join(pieces) or b"\0", np.uint8), moved
+    # Who keeps a few records is not to keep much more memory than they take.
+    plain = room[:end] if 2 * end > len(room) else bytes(room[:end])
+    return np.frombuffer(plain or b"\0", np.uint8), moved
 
 
-def _sizes(
-    loops: decode.Kernels, view: memoryview, table: NDArray[np.int64], header: BatchHeader, max_bytes: int
+def _fill(
+    room: memoryview,
+    packed: Sequence[memoryview],
+    records: Sequence[int],
+    header: BatchHeader,
+    max_bytes: int,
 ) -> list[int]:
-    """How large each of the batches will be, where that is cheap to know; otherwise -1."""
-    import numpy as np
-
-    sizes = np.full(len(table), -1)
-    if header.attributes & CODEC_MASK == Codec.LZ4:
-        starts, ends = table[:, decode.START].copy(), table[:, decode.PAYLOAD_END].copy()
-        loops.lz4_sizes(np.frombuffer(view, np.uint8), starts, ends, max_bytes, sizes)
-    found: list[int] = sizes.tolist()
-    return found
+    """Decompress batches one behind the other, up to one that is damaged or has no room; where each ends."""
+    ends: list[int] = []
+    end = 0
+    for data, count in zip(packed, records, strict=True):
+        try:
+            size = decompress_into(header.codec, data, room[end : end + max_bytes + 1])
+        except CorruptBatch:
+            break
+        if count * _MIN_RECORD_BYTES > size:
+            break
+        end += size
+        ends.append(end)
+    return ends
 
 
 def _unharmed(loops: decode.Kernels, data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:

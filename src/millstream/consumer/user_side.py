@@ -172,3 +172,28 @@ class UserSide:
         pending = self._driver.async_commits
         self._driver.client.wake()
         self.wait(lambda: not pending or None, deadline, interruptible=False)
+
+    # --- the end
+
+    def leave(self, consumer: Any, deadline: Deadline) -> None:
+        """Leave the group, after the callbacks that this asks for. The first error of one is raised then."""
+        driver, member = self._driver, self._driver.membership
+        if member is None:
+            return
+        with driver.lock:
+            now_ms = driver.now_ms()
+            member.close(now_ms, now_ms + deadline.remaining_ms)
+            driver.handle_events(now_ms)
+        driver.client.wake()
+        # Callbacks may come one after the other: those of a rebalance under way, then on_revoked.
+        failure: Exception | None = None
+        while not member.is_closed and not deadline.is_over:
+            try:
+                self.run_rebalance_callbacks(consumer)
+            except Exception as error:  # noqa: BLE001 - raised once the member has left
+                failure = failure or error
+            self.wait(
+                lambda: member.is_closed or bool(driver.callbacks) or None, deadline, interruptible=False
+            )
+        if failure is not None:
+            raise failure

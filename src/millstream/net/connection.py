@@ -2,7 +2,7 @@
 
 Receiving: small frames are cut out of one buffer that all connections of a thread share; a large frame gets
 memory of its own, which grows only as its bytes arrive, so that a claimed size alone costs nothing. A client,
-who receives one large frame after the other, has their memory used again (see ``memory``).
+who receives one large frame after the other, has their memory used again (see ``wire.memory``).
 Sending: chunks are queued and leave at the end of the loop's turn, many replies in one system call. A piece
 of a file goes from the page cache to the socket without passing through Python.
 """
@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from millstream.errors import CorruptMessage
-from millstream.net.memory import FrameMemory
 from millstream.net.reactor import READABLE, WRITABLE, Reactor
+from millstream.wire.memory import RecycledMemory
 from millstream.wire.slices import FileSlice
 
 log = logging.getLogger("millstream.net")
@@ -63,7 +63,7 @@ class FrameConnection:
         max_frame_bytes: int,
         eager_bytes: int = 1 << 16,
         account: MemoryAccount | None = None,
-        memory: FrameMemory | None = None,
+        memory: RecycledMemory | None = None,
         on_drained: Callable[[], None] | None = None,
     ) -> None:
         """``eager_bytes``: up to this size a frame's memory is taken at once, beyond it as bytes arrive.

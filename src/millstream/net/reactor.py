@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from millstream.net.memory import FrameMemory
+from millstream.wire.memory import RecycledMemory
 
 log = logging.getLogger("millstream.net")
 
@@ -58,7 +58,7 @@ class Reactor:
         self._stopping = False
         # Connections receive into this. It belongs to the loop, as loops of other threads receive meanwhile.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self.frame_memory = FrameMemory()
+        self.frame_memory = RecycledMemory()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)

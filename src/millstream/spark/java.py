@@ -10,14 +10,18 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from millstream.cache import user_cache
 from millstream.errors import MillstreamError
 from millstream.extras import require
+from millstream.spark.ahead import ADDRESS, Ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,9 +60,10 @@ _DEFAULTS: Final = {
     # Rows of lists and structs on their way to Python are cut into batches by this, and only this.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
+_DAEMON: Final = "spark.python.daemon.module"
 _LOCAL_DEFAULTS: Final = {
     # Elsewhere that module may be missing: what is sent along is found by workers, not by their parent.
-    "spark.python.daemon.module": "millstream.spark.daemon",
+    _DAEMON: "millstream.spark.daemon",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Spark's 200 are for clusters: on one machine a small stream would spend its time on empty tasks.
@@ -120,13 +125,10 @@ def _quiet_java() -> Iterator[None]:
 
 def _kept_directory() -> Path:
     """Where small files are kept that can always be made again."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    place = (Path(cache) if cache else Path.home() / ".cache") / "millstream"
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        return user_cache()
     except OSError:  # no home, or one that cannot be written to
         return Path(tempfile.mkdtemp(prefix="millstream-"))
-    return place
 
 
 def _write(path: Path, text: str, mode: int) -> None:
@@ -156,36 +158,124 @@ def load_session(master: str = "local[*]", *, queries: bool = True, **conf: obje
     """A session for a load, which starts sooner: without the format, which has Spark look for others, too.
 
     Without ``queries`` all work is done in Python, and Java need not compile itself to its best, unless
-    ``conf`` has options for Java, which may not go together with ours.
+    ``conf`` has options for Java, which may not go together with ours; nor has it to load what queries are
+    made of, before there is one after all.
     """
-    return _session(master, conf, () if queries or _JAVA_OPTIONS in conf else _QUICK_JAVA)
+    if queries or master.startswith("sc://"):
+        return _session(master, conf)
+    java_options = () if _JAVA_OPTIONS in conf else _QUICK_JAVA
+    return cast("SparkSession", _SessionOnDemand(master, _settings(master, conf, java_options)))
+
+
+class _SessionOnDemand:
+    """Spark's context, and the session around it from when anything else is asked of it.
+
+    A job in Python needs the context alone. The session takes Java longer to start than the context.
+    """
+
+    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        spark = require("pyspark", "spark")
+        conf = spark.SparkConf(loadDefaults=False).setMaster(master)
+        conf.setAll(list(settings.items()))
+        threading.Thread(target=_import_ahead, name="millstream-load-imports", daemon=True).start()
+        self._ahead = None if spark.SparkContext._gateway else _daemon_ahead(master, settings)
+        with _quiet_java(), _told_to_java(self._ahead), _start_explained():
+            self.sparkContext = spark.SparkContext.getOrCreate(conf)
+        _ship_elsewhere(cast("SparkSession", self), master)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(require("pyspark.sql", "spark").SparkSession.builder.getOrCreate(), name)
+
+
+def _import_ahead() -> None:
+    """Import while Java starts what PySpark imports at the first call to it: tools for tests, and pandas."""
+    with suppress(Exception):  # that call raises it again
+        import_module("pyspark.testing.utils")
+
+
+def _daemon_ahead(master: str, settings: Mapping[str, str]) -> Ahead | None:
+    """Start what workers are forked from, where Java would start the same."""
+    if not master.startswith("local") or settings.get(_DAEMON) != _LOCAL_DEFAULTS[_DAEMON]:
+        return None
+    if "SPARK_HOME" in os.environ:  # another PySpark than ours, perhaps
+        return None
+    threads = os.environ.get("OMP_NUM_THREADS", settings.get("spark.executor.cores", "1"))
+    added = {"OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"}
+    try:
+        return Ahead(settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]), added)
+    except OSError:  # a directory for temporary files whose name is too long, for example
+        return None
+
+
+@contextmanager
+def _told_to_java(ahead: Ahead | None) -> Iterator[None]:
+    if ahead is None:
+        yield
+        return
+    os.environ[ADDRESS] = ahead.address
+    try:
+        yield
+    except BaseException:
+        ahead.kill()
+        raise
+    finally:
+        del os.environ[ADDRESS]
+
+
+@contextmanager
+def _start_explained() -> Iterator[None]:
+    """Put into a sentence why Spark did not start. What ends Java itself, Java has printed."""
+    try:
+        yield
+    except Exception as error:
+        thrown = getattr(error, "java_exception", None)
+        reason = str(error) if thrown is None else str(thrown.getMessage())
+        raise MillstreamError(f"Spark does not start, check its master and settings: {reason}") from error
 
 
 def _session(master: str, conf: Mapping[str, object], java_options: Sequence[str] = ()) -> SparkSession:
     sql = require("pyspark.sql", "spark")
-    is_local = master.startswith("local")
     if master.startswith("sc://"):
         spark: SparkSession = _configured(sql.SparkSession.builder.remote(master), conf).getOrCreate()
     else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        options = [_quiet_logging(), *(java_options if is_local else ()), str(conf.get(_JAVA_OPTIONS, ""))]
-        settings = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local else {}), **conf}
-        settings[_JAVA_OPTIONS] = " ".join(options)
+        settings = _settings(master, conf, java_options)
         builder = _configured(sql.SparkSession.builder.master(master), settings)
-        with _quiet_java():
+        with _quiet_java(), _start_explained():
             spark = builder.getOrCreate()
-    if not is_local:
+    _ship_elsewhere(spark, master)
+    return spark
+
+
+def _ship_elsewhere(spark: SparkSession, master: str) -> None:
+    if not master.startswith("local"):
         from millstream.spark.shipping import ship
 
         ship(spark)
-    return spark
+
+
+def _settings(master: str, conf: Mapping[str, object], java_options: Sequence[str]) -> dict[str, str]:
+    """Ours, and ``conf`` before them. Workers run with the driver's Python unless the environment says."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_local = master.startswith("local")
+    options = [_quiet_logging(), *(java_options if is_local else ()), str(conf.get(_JAVA_OPTIONS, ""))]
+    settings = {
+        **_DEFAULTS,
+        **(_LOCAL_DEFAULTS if is_local else {}),
+        **conf,
+        _JAVA_OPTIONS: " ".join(options),
+    }
+    return {name: _text(value) for name, value in settings.items()}
 
 
 def _configured(builder: Any, settings: Mapping[str, object]) -> Any:
     for name, value in settings.items():
-        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
+        builder = builder.config(name, _text(value))
     return builder
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _quiet_logging() -> str:

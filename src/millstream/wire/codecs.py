@@ -38,12 +38,20 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     return _DECOMPRESSORS[codec](data, max_bytes)
 
 
-def decompress_exactly(codec: Codec, data: Buffer, size: int) -> bytes:
-    """Decompress one frame, whose size is known: less work than ``decompress``, for lz4. CorruptBatch."""
-    try:
-        return bytes(_arrow_codec(codec.name.lower(), None).decompress(data, size, asbytes=True))
-    except OSError as error:
-        raise _damaged(codec, error) from None
+def decompress_into(codec: Codec, data: Buffer, room: memoryview) -> int:
+    """Decompress all of ``data`` into memory that has to be larger; returns the size. Raises CorruptBatch.
+
+    Also where the data just fills the room: whether there is more is not looked at.
+    """
+    if codec in (Codec.LZ4, Codec.ZSTD):
+        size = _read_into(codec, data, room)
+    else:
+        plain = decompress(codec, data, len(room))
+        size = len(plain)
+        room[:size] = plain
+    if size >= len(room):
+        raise _too_large(codec, len(room) - 1)
+    return size
 
 
 def _too_large(codec: Codec, max_bytes: int) -> CorruptBatch:
@@ -227,14 +235,11 @@ _FIRST_READ_RATIO = 8
 def _read_stream(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     if not len(data):
         raise _damaged(codec, "it is empty")
-    arrow = _pyarrow()
     # Not stream.read(): where that fails, pyarrow never frees what it was going to return.
     room = memoryview(bytearray(min(max(_FIRST_READ_BYTES, _FIRST_READ_RATIO * len(data)), max_bytes + 1)))
     out = BytesIO()
     try:
-        with arrow.CompressedInputStream(
-            arrow.BufferReader(arrow.py_buffer(data)), codec.name.lower()
-        ) as stream:
+        with _open_stream(codec, data) as stream:
             while count := stream.readinto(room):
                 if count < len(room) and not out.tell():
                     return bytes(room[:count])  # all of it: a stream fills what it is given, or has ended
@@ -244,6 +249,21 @@ def _read_stream(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     except OSError as error:
         raise _damaged(codec, error) from None
     return out.getvalue()
+
+
+def _read_into(codec: Codec, data: Buffer, room: memoryview) -> int:
+    if not len(data):
+        raise _damaged(codec, "it is empty")
+    try:
+        with _open_stream(codec, data) as stream:
+            return int(stream.readinto(room))
+    except OSError as error:
+        raise _damaged(codec, error) from None
+
+
+def _open_stream(codec: Codec, data: Buffer) -> Any:
+    arrow = _pyarrow()
+    return arrow.CompressedInputStream(arrow.BufferReader(arrow.py_buffer(data)), codec.name.lower())
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {

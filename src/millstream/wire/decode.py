@@ -23,7 +23,6 @@ from google_crc32c import value as crc32c_value
 from millstream.wire.batches import BATCH_OVERHEAD, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from millstream.wire.checksum_loop import compile_checksum_loop
 from millstream.wire.jit import compile_loop
-from millstream.wire.lz4_loop import compile_lz4_loop
 from millstream.wire.primitives import INT64_MAX
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.wire.checksum_loop import ChecksumLoop
-    from millstream.wire.lz4_loop import Lz4Loop
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int32]
@@ -348,8 +346,6 @@ class Kernels:
     gather_fixed: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     pack: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     scan_text: Callable[[Bytes, Ints, Ints], int]
-    lz4_sizes: Lz4Loop
-    """See ``lz4_loop``."""
     count_unharmed: ChecksumLoop | None
     """See ``checksum_loop``; None where google-crc32c has to do it, batch by batch."""
 
@@ -387,7 +383,5 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
         compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": nogil})
         for text, signature, nogil in parts
     ]
-    return Kernels(*compiled, *(compile_part({**options, "nogil": True}) for compile_part in _OTHERS))
-
-
-_OTHERS: Final[tuple[Callable[[dict[str, Any]], Any], ...]] = (compile_lz4_loop, compile_checksum_loop)
+    compiled.append(compile_checksum_loop({**options, "nogil": True}))
+    return Kernels(*compiled)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from millstream.cache import user_cache
 
 K = TypeVar("K")
 """A set of compiled loops."""
@@ -49,14 +50,12 @@ def lasting(file: str, source: str) -> str:
         return file
     name = f"loop-{sha256(source.encode()).hexdigest()[:16]}.py"
     try:
-        cache = os.environ.get("XDG_CACHE_HOME")
-        place = (Path(cache) if cache else Path.home() / ".cache") / "millstream" / name
+        place = user_cache() / name
         if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
             draft = place.with_suffix(f".{os.getpid()}")
             draft.write_text(source)
             draft.replace(place)
-    except (OSError, RuntimeError):  # no home, or not one to write to: then it is compiled each time
+    except OSError:  # no home, or not one to write to: then it is compiled each time
         return file
     return str(place)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
+from tests.waiting import until
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,9 +51,7 @@ class Fault:
 
     def _wait(self, number: int) -> None:
         _put(Path(self.directory) / f"waiting-{number}", _this_attempt("waiting"))
-        deadline = time.monotonic() + SECONDS
-        while not (Path(self.directory) / "go").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until((Path(self.directory) / "go").exists, "the attempt is killed, or may go on", SECONDS)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from millstream.spark.load import Load
 from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import Sink, TaskWriter
 from tests.spark.chaos.faults import SECONDS, Fault, FaultyWriter
+from tests.waiting import until
 
 ANSWER = "answer "
 
@@ -36,10 +36,11 @@ def with_faults(sink: Sink, fault: Fault) -> Sink:
 
 
 def stop_when_waiting(load: Load, directory: Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not (directory / "waiting-0").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    load.stop()
+    """Stop the load in the middle of a task; in any case, so that a test that waits for it ends."""
+    try:
+        until((directory / "waiting-0").exists, "a task waits", SECONDS)
+    finally:
+        load.stop()
 
 
 def carry_out(spark: Any, order: dict[str, Any]) -> dict[str, Any]:

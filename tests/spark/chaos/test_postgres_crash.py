@@ -15,7 +15,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
-from tests.spark.chaos.conftest import NewLoad
+from tests.spark.chaos.conftest import QUICK, NewLoad
 from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
 from tests.spark.chaos.places import PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled, is_good
@@ -25,6 +25,8 @@ from tests.waiting import until
 GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
 CYCLE = {"max_records": 24}
 """Three cycles for the 60 records."""
+HURRIED = {**QUICK, "default.api.timeout.ms": 3000}
+"""How long a load tries what may pass."""
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,34 @@ def holding_commits(url: str, database: PostgresPlace) -> Iterator[Callable[[], 
         connection.close()
 
 
+def test_the_server_takes_its_time(
+    server: CrashingServer,
+    database: PostgresPlace,
+    topic: str,
+    group: str,
+    admin: Admin,
+    bootstrap_servers: str,
+    new_load: NewLoad,
+) -> None:
+    """A restart is longer than a moment: the load looks again and again, and is there when it is over."""
+    second = Second(Point.TASKS_DONE)
+    plans = 0
+
+    def away(point: Point, detail: Detail) -> None:
+        nonlocal plans
+        if second.is_due(point, detail):
+            server.crash()
+        elif point is Point.PLANNING and len(second.cycles) == 2:
+            plans += 1
+            if plans == 3:
+                server.start()
+
+    report = new_load(topic, database, observer=away, **CYCLE).run_once()
+    assert plans == 3 and report.loaded == GOOD
+    assert_exact(database, bootstrap_servers, topic)
+    assert_settled(admin, group, topic, database)
+
+
 def test_the_server_stays_away(
     server: CrashingServer,
     database: PostgresPlace,
@@ -159,8 +189,9 @@ def test_the_server_stays_away(
             server.crash()
 
     with pytest.raises(LoadFailedError) as raised:
-        new_load(topic, database, observer=crash, **CYCLE).run_once()
+        new_load(topic, database, observer=crash, properties=HURRIED, **CYCLE).run_once()
     text = str(raised.value)
+    assert "(tried 4 times in" in text
     for partition in range(2):
         assert f"{topic}-{partition} [12, 24)" in text
     assert database.sink().name in text and raised.value.sink == database.sink().name

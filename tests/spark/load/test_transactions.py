@@ -17,6 +17,7 @@ from millstream import Admin
 from millstream.errors import MisuseError
 from millstream.model import TopicPartition
 from millstream.spark import register
+from millstream.spark.load.status import status
 from millstream.spark.ranges import OffsetRange
 from tests.conftest import NewTopic
 from tests.kafka import brokers
@@ -107,6 +108,20 @@ def test_a_load_goes_as_far_as_is_committed_and_on_when_more_is(
     report = new_load(topic, **COMMITTED).run_once()
     assert (report.ranges, report.loaded) == ((OffsetRange(topic, 0, 4, 7),), 2)
     assert sink.positions() == offsets(topic, 0, 0, 3) + offsets(topic, 0, 4, 6)
+
+
+def test_the_lag_of_a_load_is_to_where_it_could_be(
+    transactions: Transactions, new_load: NewLoad, sink: SqliteSink, admin: Admin, group: str
+) -> None:
+    topic = transactions.where.topic
+    new_load(topic, **COMMITTED).run_once()
+    (found,) = status(admin, sink, group, [topic]).partitions
+    assert (found.loaded, found.readable_end, found.log_end, found.lag) == (4, 4, 6, 0)
+    assert "a transaction is open at 4" in found.note
+    transactions.commit()
+    (found,) = status(admin, sink, group, [topic]).partitions
+    assert (found.loaded, found.readable_end, found.log_end, found.lag) == (4, 7, 7, 3)
+    assert found.note == ""
 
 
 def test_what_was_aborted_is_neither_loaded_nor_lost(

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.errors import MisuseError
+from millstream.spark.load import replay as replaying
 from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.load.replay import ReplayReport, replay
 from millstream.spark.sinks.base import Advance, Cycle, Standing
@@ -102,6 +103,53 @@ def test_a_crash_between_the_tables(table: Table) -> None:
     assert table.replay(after).readmitted == 1
     assert table.rows() == [(0, 1.5), (2, -1.0), (4, 5.0)]
     assert [offset for offset, _ in table.rejected()] == [1, 3]
+
+
+def test_a_crash_between_two_steps(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step has moved stays moved; the rest is rejected still, and the next replay goes on."""
+    monkeypatch.setattr(replaying, "_AT_A_TIME", 1)
+    before = len(table.rejected())
+    steps = 0
+
+    def crash_second(_: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.replay(Shaping(schema="id LONG"), at=crash_second)
+    assert [offset for offset, _ in table.rows()] == [0, 1, 2, 4], "the second is in both tables for now"
+    assert len(table.rejected()) == before - 1
+    assert table.replay(Shaping(schema="id LONG")).readmitted == 1
+    assert [offset for offset, _ in table.rows()] == [0, 1, 2, 4]
+    assert [offset for offset, _ in table.rejected()] == [3]
+
+
+def test_no_step_holds_more_than_its_share(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    tried = Pipeline.again
+
+    def watched(self: Pipeline, spark: Any, batch: Any) -> Any:
+        held.append(batch.num_rows)
+        return tried(self, spark, batch)
+
+    monkeypatch.setattr(Pipeline, "again", watched)
+    monkeypatch.setattr(DeltaSink, "read_rejected", None)  # which reads all of them
+    monkeypatch.setattr(replaying, "_AT_A_TIME", 2)
+    assert table.replay(Shaping(schema="id LONG")).examined == 3
+    assert held == [2, 1]
+    held.clear()
+    monkeypatch.setattr(replaying, "_MOST_BYTES", 1)
+    table.replay(Shaping(schema="id LONG"))
+    assert held == [1], "a row is the least"
+
+
+def test_reasons_are_told_apart_up_to_a_number(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "_MOST_REASONS", 1)
+    report = table.replay(Shaping(schema="id LONG, price DOUBLE", checks=["id < 0"]))
+    assert report.readmitted == 0 and len(report.reasons) == 2
+    assert report.reasons["other reasons"] == 2
 
 
 def test_what_the_rows_have_not_reached_is_left_to_the_load(bench: Bench, tmp_path: Path) -> None:

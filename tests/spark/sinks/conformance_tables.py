@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.spark.sinks.base import SchemaConflictError, Sink, Tables
+from millstream.spark.sinks.base import Position, SchemaConflictError, Sink, Tables
 from tests.spark.sinks.driving import (
     NOON,
     REJECTED_SCHEMA,
@@ -63,6 +63,24 @@ class TableRules(OnASite):
         assert set(found["reason"].to_pylist()) == {"why"}
         assert found.schema.names == REJECTED_SCHEMA.names
         assert driver.sink.read_rejected(2).num_rows == 2
+
+    def test_rejected_rows_can_be_read_some_at_a_time(self, driver: Driver) -> None:
+        """Those that were there at the start, also when others leave meanwhile."""
+        read = getattr(driver.sink, "rejected_batches", None)
+        if read is None:
+            pytest.skip("this sink reads all of them at once")
+        assert [batch.num_rows for batch in read()] == []
+        driver.load(step(0, 0, 10, bad={1, 2, 3}), run="why")
+        driver.load(step(1, 0, 10, bad={4}), run="why")
+        found = read()
+        first = next(found)
+        places = first.select(["topic", "partition", "offset"]).to_pylist()
+        leaving = [Position(**place) for place in places]
+        driver.sink.readmit(leaving, [], nowhere)
+        table = pa.Table.from_batches([first, *found])
+        assert sorted(table["offset"].to_pylist()) == [1, 2, 3, 4]
+        assert table.schema.names == REJECTED_SCHEMA.names
+        assert driver.sink.read_rejected().num_rows == 4 - len(leaving)
 
     def test_no_rejected_rows(self, driver: Driver) -> None:
         assert driver.sink.read_rejected().num_rows == 0

@@ -116,6 +116,25 @@ def _scanned(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def test_a_file_of_nested_nulls_still_has_its_rows(tmp_path: Path) -> None:
+    """Without any column it would have none: they would be gone, and the progress would go on."""
+    kind = pa.list_(pa.field("element", pa.int64()))
+    (file,) = write(tmp_path, pa.RecordBatch.from_pydict({"a": pa.nulls(5, kind), "b": pa.nulls(5, kind)}))
+    assert file.rows == pq.read_metadata(tmp_path / file.path).num_rows == 5
+
+
+def test_compaction_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file without headers and one with some are joined into one, not into two again and again."""
+    monkeypatch.setattr(delta_files, "_GROUP_ROWS", 2)
+    driver = Changing(DeltaSink(tmp_path / "orders"), RAW_TABLES)
+    driver.prepared()
+    driver.load(step(0, 0, 4))
+    driver.load(step(0, 4 + 1, 8))
+    assert driver.sink.compact(1 << 20, nowhere) == 1
+    assert len(DeltaTable(str(tmp_path / "orders")).file_uris()) == 1
+    assert sorted(_headers(tmp_path / "orders")) == [0, 1, 2, 3, 5, 6, 7]
+
+
 # -- encodings
 
 
@@ -165,6 +184,16 @@ def test_records_of_megabytes_among_small_ones(tmp_path: Path) -> None:
     )
     (file,) = write(tmp_path, batch)
     assert [row["value"] for row in rows_of(tmp_path, [file])] == values
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_pages_stay_small_when_rows_become_large(tmp_path: Path) -> None:
+    """They are laid out for the rows that a file is begun with: much larger ones begin another."""
+    small, large = raw_batch("orders", 0, range(5_000)), raw_batch("orders", 0, range(5_000, 7_000))
+    values = pa.array([os.urandom(8_000) for _ in range(2_000)], pa.binary())
+    large = large.set_column(5, RAW_SCHEMA.field(5), values)
+    files = write(tmp_path, small, large, small)
+    assert [file.rows for file in files] == [5_000, 7_000]
 
 
 # -- topics as words

@@ -51,6 +51,17 @@ def test_every_command_has_the_common_options(path: tuple[str, ...]) -> None:
         assert "--bootstrap-servers" in options
 
 
+@pytest.mark.parametrize("path", [(), ("topic",), ("load",), *PATHS], ids=" ".join)
+def test_options_without_a_value_show_no_type(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
 @pytest.mark.parametrize("path", PATHS, ids=" ".join)
 def test_every_example_can_be_typed(path: tuple[str, ...]) -> None:
     shown = examples(LEAVES[path].help)

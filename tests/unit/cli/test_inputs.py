@@ -32,6 +32,15 @@ def test_each_line_is_a_record_also_an_empty_or_an_unfinished_one() -> None:
     assert drafts("a\n\nb\r\nlast", LINES) == [Draft(b"a"), Draft(b""), Draft(b"b"), Draft(b"last")]
 
 
+def test_the_end_of_a_line_is_not_sent_be_it_of_windows_or_not() -> None:
+    assert drafts(b"a\r\nb\n", LINES) == [Draft(b"a"), Draft(b"b")]
+    assert drafts(b"k:v\r\n", InputOptions(InputFormat.LINES, key_separator=":")) == [Draft(b"v", b"k")]
+
+
+def test_other_returns_are_part_of_a_line() -> None:
+    assert drafts(b"a\r\r\nb\rc\nd\r", LINES) == [Draft(b"a\r"), Draft(b"b\rc"), Draft(b"d\r")]
+
+
 def test_lines_need_not_be_text() -> None:
     assert drafts(b"\xff\xfe\n", LINES) == [Draft(b"\xff\xfe")]
 

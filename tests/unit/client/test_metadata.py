@@ -187,6 +187,25 @@ def test_tracked_topics_are_refreshed_by_age() -> None:
     assert bench.asked[-1] == ["a", "b"]
 
 
+def test_only_what_has_grown_old_can_wait() -> None:
+    bench = Bench()
+    bench.metadata.track(["a"])
+    assert not bench.can_wait
+    bench.answer()
+    bench.reactor.advance(10_001)
+    assert bench.can_wait
+    bench.answer()
+    bench.reactor.advance(9_999)
+    bench.metadata.refresh_tracked()
+    assert not bench.can_wait, "something was wrong"
+    bench.metadata.refresh_tracked(can_wait=True)
+    bench.metadata.refresh(["a"])
+    bench.answer()
+    bench.reactor.advance(200)
+    assert bench.asked[-1] == ["a"]
+    assert not bench.can_wait, "another asker cannot"
+
+
 def test_all_topics_by_age() -> None:
     bench = Bench()
     bench.metadata.track_all()

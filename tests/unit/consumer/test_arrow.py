@@ -168,3 +168,26 @@ print("pandas" in sys.modules)
 """
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_what_batches_share_cannot_be_written_to() -> None:
+    """Columns of one number lie in memory of many batches."""
+    part = Columns(
+        "t", 7, TimestampType.CREATE_TIME, None, [1, 2], [3, 4], [None, None], [b"a", b"b"], [(), ()]
+    )
+    first, second = (to_record_batch([part], pa.binary(), pa.binary(), headers=False) for _ in range(2))
+    for name in ("partition", "timestamp_type"):
+        assert first.column(name).buffers()[1].address == second.column(name).buffers()[1].address
+        assert not first.column(name).buffers()[1].is_mutable
+    assert not first.column("topic").indices.buffers()[1].is_mutable
+    first.validate(full=True)
+    assert first.nbytes < 1000
+
+
+def test_batches_with_more_rows_than_are_shared() -> None:
+    rows = (1 << 16) + 1
+    numbers = list(range(rows))
+    nothing: list[None] = [None] * rows
+    part = Columns("t", 7, TimestampType.CREATE_TIME, None, numbers, numbers, nothing, nothing, [()] * rows)
+    batch = to_record_batch([part], pa.binary(), pa.binary(), headers=False)
+    assert batch.num_rows == rows and set(batch.column("partition").to_pylist()) == {7}

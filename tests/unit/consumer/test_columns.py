@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,61 @@ def test_so_are_compressed_ones(loops: Kernels, codec: Codec) -> None:
     assert found is not None
     assert found.end == len(data) and found.next_offset == 9
     assert list(found.columns.values) == [str(i).encode() for i in range(9)]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize(
+    "keep", [lambda columns: columns.values[5:6], lambda columns: columns.rows(5, 6).values]
+)
+def test_what_somebody_keeps_is_not_written_over(
+    loops: Kernels, codec: Codec, keep: Callable[[Any], Any]
+) -> None:
+    """Decompressed records lie in memory that is used again: not while there are columns of them."""
+
+    def texts(mark: str) -> list[bytes]:
+        chance = random.Random(mark)
+        return [chance.randbytes(5000).hex().encode() for _ in range(300)]
+
+    def read(mark: str) -> Columns:
+        found = stretch(loops, batch_of(list(texts(mark)), codec=codec), max_payload_bytes=1 << 24)
+        assert found is not None
+        return found.columns
+
+    kept = [keep(read(mark)) for mark in "abc"]
+    for mark in "defgh":
+        assert list(read(mark).values[:9]) == texts(mark)[:9]
+    for mark, each in zip("abc", kept, strict=True):
+        assert list(each) == texts(mark)[5:6]
+
+
+def at_offset(batch: bytes, offset: int) -> bytes:
+    """The same batch elsewhere in the log; the CRC does not cover that."""
+    return struct.pack(">q", offset) + batch[8:]
+
+
+def test_few_records_do_not_keep_much_memory(loops: Kernels) -> None:
+    found = stretch(loops, batch_of([b"x" * 100], codec=Codec.ZSTD))
+    assert found is not None and found.columns.values.data.nbytes < 1000  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_that_becomes_very_large_is_read_on_its_own(loops: Kernels, codec: Codec) -> None:
+    """And those before it in one go."""
+    large = batch_of([bytes(6 << 20)], codec=codec)
+    assert stretch(loops, large, max_payload_bytes=1 << 28) is None
+    columns = decode_compiled(loops, memoryview(large), read_header(large), T0, 1 << 28)
+    assert columns is not None and list(columns.values) == [bytes(6 << 20)]
+    header = read_header(numbered(0, codec=codec))
+    found = stretch(
+        loops, numbered(0, codec=codec) + at_offset(large, header.next_offset), max_payload_bytes=1 << 28
+    )
+    assert found is not None and found.next_offset == 3
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_batches_that_become_a_hundred_times_larger_are_read_in_one_go(loops: Kernels, codec: Codec) -> None:
+    found = stretch(loops, batch_of([bytes(100_000)] * 3, codec=codec))
+    assert found is not None and [len(value) for value in found.columns.values] == [100_000] * 3
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7, Codec.LZ4, Codec.ZSTD, Codec.GZIP])

@@ -45,7 +45,6 @@ from millstream.wire.messages.groups import (
 from millstream.wire.schema import Request, Response
 
 NO_OFFSET: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
 _FETCH_SEVERAL_GROUPS: Final = 8
 _FETCH_TOP_LEVEL_ERROR: Final = 2

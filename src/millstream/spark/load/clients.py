@@ -51,6 +51,8 @@ class Clients:
         config = ConsumerConfig.from_settings(self.member)
         self.give_up_seconds: float = config.max_poll_interval_ms / 1000 / 2
         """How long partitions that are taken away may be kept."""
+        self.patience_seconds: float = config.default_api_timeout_ms / 1000
+        """How long something may be away before the load gives up."""
         self.read_committed: bool = config.isolation_level == "read_committed"
         """Whether records of open and aborted transactions are left out."""
 

@@ -6,6 +6,7 @@ into files (or whatever the sink has) that nobody sees until the driver commits 
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("millstream.spark.load")
 
 RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
 
@@ -98,18 +101,36 @@ def run(spark: Any, task: FusedTask) -> list[PieceResult]:
     shares = shares_of([piece.range for piece in task.pieces], cores_of(spark))
     if not shares:
         return []
+    found = None if is_connect(spark) else _run_plainly(spark, task, shares)
+    return _run_as_query(spark, task, shares) if found is None else found
+
+
+def _run_plainly(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult] | None:
+    """As an RDD: there is nothing to plan and no code to generate, which costs Java more than all the rest.
+
+    None where Spark cannot make one: its directory for temporary files was cleaned up, or has no room.
+    """
+    try:
+        numbers = spark.sparkContext.parallelize(range(len(shares)), len(shares))
+    except OSError as error:
+        log.warning(
+            "the tasks run as a query, as Spark cannot write what it needs for a plain job: %s", error
+        )
+        return None
+    # Pickled here, as the serializer of the user's context may not know how.
+    found = numbers.map(lambda number: pickle.dumps(task.run(shares[number]))).collect()
+    return _in_order([pickle.loads(result) for result in found])
+
+
+def _run_as_query(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult]:
     # As many partitions as numbers: each task gets exactly one.
-    if is_connect(spark):
-        numbers = spark.range(0, len(shares), 1, len(shares))
-        return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
-    # There is nothing to plan or to generate code for, which a query costs Java more than all the rest.
-    numbers = spark.sparkContext.parallelize(range(len(shares)), len(shares))
-    return in_order(numbers.map(lambda number: task.run(shares[number])).collect())
+    numbers = spark.range(0, len(shares), 1, len(shares))
+    return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
 
 
 def results(found: Sequence[Any]) -> list[PieceResult]:
     """What tasks answered, in the order of the pieces."""
-    return in_order(
+    return _in_order(
         [
             PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
             for row in found
@@ -117,7 +138,7 @@ def results(found: Sequence[Any]) -> list[PieceResult]:
     )
 
 
-def in_order(found: Sequence[PieceResult]) -> list[PieceResult]:
+def _in_order(found: Sequence[PieceResult]) -> list[PieceResult]:
     """Results in the order of the pieces, those of several pieces first."""
     return sorted(found, key=lambda result: -1 if result.piece is None else result.piece)
 

@@ -211,6 +211,8 @@ class Load:
             observer=self._observer,
             watched=self.watched,
             compact_bytes=(self._target_file_size or TARGET_FILE_SIZE) if self._compact else None,
+            read_committed=self._clients.read_committed,
+            patience_seconds=self._clients.patience_seconds,
         )
         planner = Planner(self._rules, topics, self._sink, self._aligned())
         self._run = Run(job, lambda: session.get(self._stop), member, planner, self._stop)

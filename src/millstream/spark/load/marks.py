@@ -5,13 +5,14 @@ The note tells a load's own commits from everybody else's: only what is not its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata
 
 _PREFIX: Final = "millstream-load"
+_READ_COMMITTED: Final = ",read_committed"
 _MOST_BYTES: Final = 1024
 """Of a note: brokers refuse more than 4096 by default, and may be set to less."""
 
@@ -38,20 +39,26 @@ class Author(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A load's note: which cycle, into which sink."""
+    """A load's note: which cycle, into which sink, and whether it reads only what is committed, for whoever
+    wants to know how far behind it is.
+    """
 
     cycle_id: str
     sink: str
+    read_committed: bool = False
 
     def __str__(self) -> str:
-        text = f"{_PREFIX}:{self.cycle_id}:{self.sink}"
+        text = f"{_PREFIX}:{self.cycle_id}{_READ_COMMITTED if self.read_committed else ''}:{self.sink}"
         return text.encode()[:_MOST_BYTES].decode(errors="ignore")
 
 
 def read_mark(metadata: str) -> Mark | None:
     """A load's note; None if it is not one."""
     parts = metadata.split(":", 2)
-    return Mark(parts[1], parts[2]) if len(parts) == 3 and parts[0] == _PREFIX else None
+    if len(parts) != 3 or parts[0] != _PREFIX:
+        return None
+    cycle_id = parts[1].removesuffix(_READ_COMMITTED)
+    return Mark(cycle_id, parts[2], cycle_id != parts[1])
 
 
 def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
@@ -64,6 +71,6 @@ def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
     if mark is None:
         return Author.STRANGER
     # A long name was cut when it was written: compare it cut in the same way.
-    if str(Mark(mark.cycle_id, sink)) != committed.metadata:
+    if str(replace(mark, sink=sink)) != committed.metadata:
         return Author.OTHER_LOAD
     return Author.THIS_LOAD_STARTING if mark.cycle_id == STARTING else Author.THIS_LOAD

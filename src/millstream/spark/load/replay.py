@@ -4,6 +4,9 @@ They are read from the sink, not from the topic, which may have forgotten them: 
 its record. No progress moves, and nothing is in the way of a load that runs meanwhile. A crash in the middle,
 or a second replay, changes nothing more: a row enters in place of any row from the same position.
 
+They are taken some at a time, each step a transaction of its own: a crash between two steps leaves what was
+done done, and the rest rejected. However many there are, memory holds one step.
+
 Rejected rows of a commit that stopped between the two tables are left alone: the load has still to pass their
 offsets, and would write the records again. So are those of an earlier topic of the same name.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +32,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _AT_A_TIME: Final = 100_000
-"""So many rows are one step: what is held in memory, and one transaction of the sink."""
+_MOST_BYTES: Final = 64 << 20
+"""So many rows, of about so many bytes, are one step."""
+_MOST_REASONS: Final = 1_000
+"""Reasons may quote values, so that each is another: so many are told apart."""
 NOT_LOADED: Final = "not loaded yet: run the load first"
 EARLIER_TOPIC: Final = "of an earlier topic of this name: produce it again"
+OTHER_REASONS: Final = "other reasons"
 """In place of reasons."""
 _LABEL: Final = label_column(("topic", "partition", "offset"))
 
@@ -84,31 +91,74 @@ def replay(
     sink.prepare(group_id, tables)
     examined = readmitted = 0
     reasons: Counter[str] = Counter()
-    for found in _records(sink.read_rejected(limit)):
+    for found in map(_records, _steps(_rejected(sink, limit))):
         examined += found.num_rows
         batch = _of_these_topics_and_loaded(sink, group_id, found, reasons)
         if not batch.num_rows:
             continue
         writer = sink.writer(f"replay-{uuid.uuid4().hex}")
         tried = _accepted(pipeline.again(spark, batch), writer, one_to_one=pipeline.shaping.sql is None)
-        reasons.update(tried.reasons)
+        _count(reasons, tried.reasons)
         if tried.good:
             _readmit(sink, batch, tried, writer, at)
             readmitted += len(tried.good)
     return ReplayReport(examined, readmitted, reasons)
 
 
-def _records(rejected: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The records of rejected rows, some at a time, and their labels where there are any."""
+def _rejected(sink: Sink, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The rejected rows, as the sink has them at hand."""
+    some_at_a_time: Callable[[], Iterator[pa.RecordBatch]] | None = getattr(sink, "rejected_batches", None)
+    if limit is None and some_at_a_time is not None:
+        yield from some_at_a_time()
+    else:
+        yield from sink.read_rejected(limit).to_batches()
+
+
+def _steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, so many at a time that each step is worth a transaction, and none takes much memory."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in (piece for batch in batches for piece in _cut(batch)):
+        if held and (rows + piece.num_rows > _AT_A_TIME or size + piece.nbytes > _MOST_BYTES):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of a batch that are no more than a step."""
+    if not batch.num_rows:
+        return
+    most = max(1, min(_AT_A_TIME, batch.num_rows * _MOST_BYTES // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, most):
+        yield batch.slice(start, most)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    if not rejected.num_rows:
-        return
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _records(rejected: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of rejected rows, and their labels where there are any."""
+    import pyarrow as pa
+
     wanted = columns.raw_schema(headers=True)
     if _LABEL in rejected.schema.names:
         wanted = wanted.append(pa.field(_LABEL, pa.string()))
-    for batch in rejected.select(wanted.names).combine_chunks().to_batches(_AT_A_TIME):
-        yield conformed(pa.RecordBatch.from_arrays(batch.columns, batch.schema.names), wanted)
+    return conformed(rejected.select(wanted.names), wanted)
+
+
+def _count(reasons: Counter[str], found: Iterable[str]) -> None:
+    """Add reasons to those that were found, as long as these are not too many."""
+    for reason in found:
+        known = reason in reasons or len(reasons) < _MOST_REASONS
+        reasons[reason if known else OTHER_REASONS] += 1
 
 
 def _of_these_topics_and_loaded(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from millstream.errors import CommitFailedError, RebalanceInProgressError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, pieces_of, ranges_of, within_bytes
-from millstream.spark.load.failing import TRIES_CONTINUOUS, Patience
+from millstream.spark.load.failing import SECONDS_ONCE, Patience
 from millstream.spark.load.jobs import JobInterruptedError, cores_of
 from millstream.spark.load.marks import STARTING, Mark
 from millstream.spark.load.members import Member
@@ -54,6 +54,9 @@ class Job:
     observer: Observer = nobody
     watched: bool = False
     compact_bytes: int | None = None
+    read_committed: bool = False
+    patience_seconds: float = SECONDS_ONCE
+    """How long it tries what may pass."""
 
 
 class Broken(Exception):  # noqa: N818 - no error: somebody wanted it
@@ -83,7 +86,7 @@ class Run:
         self._state = "joining"
         self._offsets_done = 0
         self._compacted = 0
-        self._patience = Patience(self._tally, stop)
+        self._patience = Patience(self._tally, stop, job.patience_seconds)
         self._refused_since: float | None = None
 
     # ---- the two ways to run
@@ -114,7 +117,7 @@ class Run:
 
     def forever(self, every: float) -> LoadReport:
         """Load what is new every so many seconds, until told to end."""
-        self._patience.tries = TRIES_CONTINUOUS
+        self._patience.run_on()
         self._join()
         with suppress(StoppedError):
             while not self._stop.is_wanted:
@@ -323,7 +326,7 @@ class Run:
 
         Nothing is lost then: the sink knows, and the next plan repairs the group.
         """
-        mark = str(Mark(cycle_id, self._job.sink.name))
+        mark = str(Mark(cycle_id, self._job.sink.name, self._job.read_committed))
         try:
             self._member.commit({one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()})
         except (CommitFailedError, RebalanceInProgressError) as error:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.admin import Admin
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions import Refusal, Rules, Situation, decide, progress_of
-from millstream.spark.load.marks import Author, author_of
+from millstream.spark.load.marks import Author, author_of, read_mark
 from millstream.spark.load.report import lost_values
 from millstream.spark.load.topics import Topics
 from millstream.spark.sinks.base import LostRange, Sink
@@ -24,7 +24,11 @@ class PartitionStatus:
     committed: int | None
     log_start: int
     log_end: int
+    readable_end: int
+    """The end of the log; where its first open transaction begins, for a load that reads only what is
+    committed."""
     lag: int
+    """How many offsets the load could have loaded, and has not."""
     note: str
     """What the next run will do, if that is out of the ordinary."""
 
@@ -36,6 +40,7 @@ class PartitionStatus:
             "committed": self.committed,
             "start": self.log_start,
             "end": self.log_end,
+            "readable_end": self.readable_end,
             "lag": self.lag,
             "note": self.note,
         }
@@ -71,29 +76,56 @@ def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> Lo
     seen = view.look()
     standing = sink.standing(group_id, list(seen))
     committed = view.committed(group_id, seen)
+    stable = _stable_ends(admin, committed, seen)
     rules = Rules(group_id, sink.name)
     found = []
     for one, there in seen.items():
         situation = Situation(
-            one, standing[one], committed.get(one), there.topic_id, there.log_start, there.log_end
+            partition=one,
+            standing=standing[one],
+            committed=committed.get(one),
+            topic_id=there.topic_id,
+            log_start=there.log_start,
+            log_end=there.log_end,
+            stable_end=stable.get(one),
         )
-        progress = progress_of(standing[one])
-        loaded = None if progress is None else progress.next_offset
-        found.append(
-            PartitionStatus(
-                partition=one,
-                loaded=loaded,
-                committed=committed[one].offset if one in committed else None,
-                log_start=there.log_start,
-                log_end=there.log_end,
-                lag=max(0, there.log_end - max(loaded or 0, there.log_start)),
-                note=_note(situation, rules, committed.get(one)),
-            )
-        )
+        found.append(_partition(situation, rules))
     return LoadStatus(group_id, sink.name, tuple(found), tuple(sink.lost(group_id)))
 
 
-def _note(situation: Situation, rules: Rules, committed: OffsetAndMetadata | None) -> str:
+def _stable_ends(
+    admin: Admin, committed: Mapping[TopicPartition, OffsetAndMetadata], seen: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the first open transaction begins, in the partitions that are read only as far as that: a load
+    says so with each offset that it commits. Where it has not come to yet, or was moved, others tell.
+    """
+    marks = {one: read_mark(committed[one].metadata) if one in committed else None for one in seen}
+    others = any(mark is not None and mark.read_committed for mark in marks.values())
+    partitions = [one for one, mark in marks.items() if (others if mark is None else mark.read_committed)]
+    if not partitions:
+        return {}
+    found = admin.list_offsets(partitions, "latest", isolation_level="read_committed")
+    return {one: at.offset for one, at in found.items() if at is not None}
+
+
+def _partition(situation: Situation, rules: Rules) -> PartitionStatus:
+    progress = progress_of(situation.standing)
+    loaded = None if progress is None else progress.next_offset
+    stable, end = situation.stable_end, situation.log_end
+    readable = end if stable is None else min(stable, end)
+    return PartitionStatus(
+        partition=situation.partition,
+        loaded=loaded,
+        committed=None if situation.committed is None else situation.committed.offset,
+        log_start=situation.log_start,
+        log_end=end,
+        readable_end=readable,
+        lag=max(0, readable - max(loaded or 0, situation.log_start)),
+        note=_note(situation, rules) or _held_back(readable, end),
+    )
+
+
+def _note(situation: Situation, rules: Rules) -> str:
     found = decide(situation, rules)
     if isinstance(found, Refusal):
         return found.reason
@@ -101,6 +133,12 @@ def _note(situation: Situation, rules: Rules, committed: OffsetAndMetadata | Non
         return found.note
     if progress_of(situation.standing) is None:
         return "not loaded yet"
-    if found.repairs_group and author_of(committed, rules.sink) is not Author.NOBODY:
+    if found.repairs_group and author_of(situation.committed, rules.sink) is not Author.NOBODY:
         return "the group's offset will be repaired"
     return ""
+
+
+def _held_back(readable: int, end: int) -> str:
+    if readable == end:
+        return ""
+    return f"a transaction is open at {readable}: what follows waits for its end"

@@ -243,6 +243,8 @@ class Sink(Protocol):
       to anything: so that it is said before Spark is started.
     - ``range_start(topic, partition, offset)``: the greatest position of a row of this partition's topic that
       is not past ``offset``. A load whose SQL makes one row of many records needs it to rewind.
+    - ``rejected_batches()``: an iterator over the rejected rows as they are now, some at a time and in any
+      order, which goes on while ``readmit`` takes rows out. Without it a replay holds all of them at once.
     - ``replaces = False``: a rewind cannot replace; ``joins_files = False``: ``compact`` means nothing here.
     - ``cycle_records``, ``cycle_bytes``: how much a cycle should have at most unless the user bounds it,
       where a commit costs more than the names of some files.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +39,7 @@ from millstream.spark.sinks.delta_files import DataFile, Shape, remove, sync, un
 from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
 from millstream.spark.sinks.delta_progress import application, encode
-from millstream.spark.sinks.delta_reading import read_newest, read_rows
+from millstream.spark.sinks.delta_reading import read_batches, read_ordered
 from millstream.spark.sinks.delta_replace import Doomed, Remover, doomed_positions
 from millstream.spark.sinks.delta_search import Wanted, last_position, positions_of
 from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
@@ -266,10 +266,11 @@ class DeltaSink:
             schema = None if self._tables is None else self._tables.rejected
             return pa.table({}) if schema is None else schema.empty_table()
         order = ("rejected_at", *positions_of(snapshot))
-        if limit is not None:
-            return read_newest(snapshot, self._rejected.directory, order, limit)
-        found = read_rows(snapshot, self._rejected.directory)
-        return found.sort_by([(name, "ascending") for name in order])
+        return read_ordered(snapshot, self._rejected.directory, order, limit)
+
+    def rejected_batches(self) -> Iterator[pa.RecordBatch]:
+        snapshot = self._rejected.look()
+        return iter(()) if snapshot is None else read_batches(snapshot, self._rejected.directory)
 
     def readmit(
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]

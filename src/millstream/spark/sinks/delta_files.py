@@ -37,6 +37,8 @@ _PAGE_BYTES: Final = 1 << 20
 _FEWEST_TOGETHER: Final = 1 << 10
 _MOST_TOGETHER: Final = 1 << 14
 """How many values of a column are encoded at a time, after which Parquet looks whether the page is full."""
+_MOST_GROWTH: Final = 8
+"""So many times larger than those a file was begun with rows may be: pages are laid out for the first."""
 _SEQUENCES: Final = frozenset({"offset", "timestamp", "_offset", "_timestamp"})
 _REPEATING: Final = frozenset({"partition", "_partition"})
 
@@ -52,6 +54,8 @@ class Shape:
     compression: str = "snappy"
     labels: Mapping[TopicPartition, str] = field(default_factory=dict)
     """Of partitions whose topic is not the first of its name here: see ``Progress.label``."""
+    keep: frozenset[str] = frozenset()
+    """Columns that are in every file, also where they are null in all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,8 @@ class _OpenFile:
     _sink: Any = None
     _writer: Any = None
     _left_out: Sequence[str] = ()
+    _row_bytes: int = 0
+    _handed_over: int = 0
     _metadata: list[Any] = field(default_factory=list)
     _statistics: Statistics = field(default_factory=Statistics)
 
@@ -177,7 +183,13 @@ class _OpenFile:
         return self._bytes
 
     def has_room_for(self, batch: pa.RecordBatch) -> bool:
-        """Whether the columns that the file was begun without are empty in these rows as well."""
+        """Whether a file that was begun goes on with these rows: they have nothing in the columns that it
+        was begun without, and are not much larger than those before.
+        """
+        if self._writer is None:
+            return True
+        if batch.nbytes > _MOST_GROWTH * self._row_bytes * batch.num_rows:
+            return False
         return all(_is_empty(batch.column(name)) for name in self._left_out)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -193,18 +205,26 @@ class _OpenFile:
             return
         table = pa.Table.from_batches(self._batches)
         if self._writer is None:
-            self._left_out = [column.name for column in table.schema if _can_be_left_out(column, table)]
+            self._left_out = self._superfluous(table)
         table = with_words(table.drop_columns(self._left_out))
         if self._writer is None:
             self._begin(table)
         self._statistics.see(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
+        self._handed_over += table.num_rows
         self._batches, self._rows, self._bytes = [], 0, 0
+
+    def _superfluous(self, table: pa.Table) -> list[str]:
+        """The columns that the file is begun without. One always stays: it says how many rows there are."""
+        found = [column.name for column in table.schema if _can_be_left_out(column, table)]
+        found = [name for name in found if name not in self.shape.keep]
+        return found[1:] if len(found) == table.num_columns else found
 
     def _begin(self, table: pa.Table) -> None:
         self._where.parent.mkdir(parents=True, exist_ok=True)
         self._sink = pa.OSFile(str(self._where), "wb")
-        settings = writer_settings(table.schema, self.shape, table.nbytes // table.num_rows)
+        self._row_bytes = max(1, table.nbytes // table.num_rows)
+        settings = writer_settings(table.schema, self.shape, self._row_bytes)
         self._writer = pq.ParquetWriter(
             self._sink, table.schema, metadata_collector=self._metadata, **settings
         )
@@ -216,6 +236,8 @@ class _OpenFile:
         self._sink.close()
         sync(self._where)
         (metadata,) = self._metadata
+        if metadata.num_rows != self._handed_over:
+            raise SinkError(f"{self._where} has {metadata.num_rows} rows instead of {self._handed_over}")
         return DataFile(
             path=self.path,
             size=self._where.stat().st_size,
@@ -256,7 +278,7 @@ def writer_settings(schema: pa.Schema, shape: Shape, row_bytes: int) -> dict[str
         "write_statistics": measured,
         "version": "2.6",
         "data_page_size": _PAGE_BYTES,
-        "write_batch_size": min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, _PAGE_BYTES // max(1, row_bytes))),
+        "write_batch_size": min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, _PAGE_BYTES // row_bytes)),
         "store_schema": False,
     }
 

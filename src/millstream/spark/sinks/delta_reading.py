@@ -33,14 +33,32 @@ def columns_of(snapshot: Snapshot) -> pa.Schema:
 
 def read_rows(snapshot: Snapshot, directory: Path) -> pa.Table:
     """All rows of the table at this version; raises SinkError where a file cannot be read."""
+    return pa.Table.from_batches(read_batches(snapshot, directory), columns_of(snapshot))
+
+
+def read_batches(snapshot: Snapshot, directory: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of the table at this version, some at a time and one file after the other, in no order.
+
+    Commits that are made meanwhile change nothing: files that they take out stay where they are. Raises
+    SinkError where a file cannot be read.
+    """
     schema = columns_of(snapshot)
     try:
         if has_deletion_vectors(snapshot):
-            return pa.table(snapshot.handle.scan()).select(schema.names).cast(schema)
-        batches = [batch for file in snapshot.files() for batch in _batches(file, directory, schema)]
+            for batch in pa.RecordBatchReader.from_stream(snapshot.handle.scan()):
+                yield batch.select(schema.names).cast(schema)
+            return
+        for file in snapshot.files():
+            yield from _batches(file, directory, schema)
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
-    return pa.Table.from_batches(batches, schema)
+
+
+def read_ordered(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int | None) -> pa.Table:
+    """The rows of the table in the order of these columns, or the last ``most`` of them."""
+    if most is not None:
+        return read_newest(snapshot, directory, by, most)
+    return read_rows(snapshot, directory).sort_by([(name, "ascending") for name in by])
 
 
 def read_newest(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int) -> pa.Table:

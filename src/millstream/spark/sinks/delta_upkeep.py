@@ -95,7 +95,9 @@ def _join(table: Table, files: list[ActiveFile], shape: Shape, at: Callable[[str
 def _write_joined(directory: Path, files: list[ActiveFile], shape: Shape) -> list[DataFile]:
     values = files[0].partition_values
     kept = pa.schema([column for column in shape.schema if column.name not in values])
-    writer = TableWriter(replace(shape, schema=kept), "compacted")
+    # What one of them has no file may lack, or all would come out in several again.
+    had = frozenset(name for file in files for name in pq.read_schema(file.where(directory)).names)
+    writer = TableWriter(replace(shape, schema=kept, keep=had), "compacted")
     try:
         for file in files:
             with pq.ParquetFile(file.where(directory)) as source:

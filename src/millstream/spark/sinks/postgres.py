@@ -6,7 +6,7 @@ A task copies its rows into tables of its own (``postgres_staging``), the driver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -35,7 +35,7 @@ from millstream.spark.sinks.base import (
 from millstream.spark.sinks.postgres_commit import Commit, read_progress
 from millstream.spark.sinks.postgres_database import Connection, Database
 from millstream.spark.sinks.postgres_names import LOST, PROGRESS, Address, TableName, placed
-from millstream.spark.sinks.postgres_rejected import read_rejected, readmit
+from millstream.spark.sinks.postgres_rejected import Pages, read_rejected, readmit
 from millstream.spark.sinks.postgres_staging import (
     LITTER_S,
     PostgresWriter,
@@ -154,6 +154,16 @@ class PostgresSink:
     def read_rejected(self, limit: int | None = None) -> Any:
         with self._database.session("reading rejected rows") as connection:
             return read_rejected(connection, self._locate(connection), limit)
+
+    def rejected_batches(self) -> Iterator[Any]:
+        with self._database.session("reading rejected rows") as connection:
+            pages = Pages(connection, self._locate(connection))
+        while True:
+            with self._database.session("reading rejected rows") as connection:
+                page = pages.next(connection)
+            if page is None:
+                return
+            yield from page.to_batches()
 
     def range_start(self, topic: str, partition: int, offset: int) -> int | None:
         """The greatest position of a row at or before ``offset``: where the range began that an aggregate's

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +22,17 @@ _GIVEN: Final = sql.SQL(
     "unnest(%s::text[], %s::int[], %s::bigint[], %s::text[]) AS given(topic_, partition_, offset_, label_)"
 )
 _SAME: Final = sql.SQL("{0} = topic_ AND {1} = partition_ AND {2} = offset_")
+_LEAVES: Final = (
+    "SELECT oid::regclass::text, pg_relation_size(oid) / current_setting('block_size')::bigint FROM pg_class "
+    "WHERE relkind = 'r' AND (oid = %(name)s::regclass "
+    "OR oid IN (SELECT relid FROM pg_partition_tree(%(name)s::regclass)))"
+)
+"""The table itself, or its partitions, and how many blocks each has."""
+_FIRST_BLOCKS: Final = 16
+_MOST_GROWTH: Final = 8
+_PAGE_ROWS: Final = 20_000
+_PAGE_BYTES: Final = 16 << 20
+"""About how much is read at a time. As Python's objects rows take several times as much."""
 _LABELLED: Final = sql.SQL(" AND {} IS NOT DISTINCT FROM label_")
 
 
@@ -94,22 +105,67 @@ def schema() -> pa.Schema:
 
 def read_rejected(connection: Connection, name: TableName, limit: int | None) -> pa.Table:
     """The newest rejected rows, at most ``limit`` of them, newest last."""
-    columns = schema()
+    columns = _columns(connection, name)
+    if columns is None:
+        return schema().empty_table()
+    newest = sql.SQL('ORDER BY rejected_at DESC, topic DESC, "partition" DESC, "offset" DESC LIMIT {}')
+    found = connection.execute(_select(columns, name.rejected) + newest.format(sql.Literal(limit))).fetchall()
+    return _table(reversed(found), columns)
+
+
+class Pages:
+    """The rejected rows some at a time, by where they lie on the disk: neither a sort nor an open transaction
+    is needed for that, and rows that are taken out meanwhile move no other. Rows that come meanwhile may be
+    left out.
+    """
+
+    def __init__(self, connection: Connection, name: TableName) -> None:
+        columns = _columns(connection, name)
+        self._columns = schema() if columns is None else columns
+        self._left: list[tuple[sql.SQL, int, int]] = []
+        """Tables, which may be partitions of the one: the next block to read, and the end."""
+        if columns is not None:
+            found = connection.execute(_LEAVES, {"name": name.rejected.as_string(connection)}).fetchall()
+            # What PostgreSQL says of a name is quoted as it must be.
+            self._left = [(sql.SQL(str(table)), 0, int(str(blocks))) for table, blocks in found]
+        self._blocks = _FIRST_BLOCKS
+
+    def next(self, connection: Connection) -> pa.Table | None:
+        """The next rows, perhaps none; None when there are no more."""
+        if not self._left:
+            return None
+        table, start, end = self._left.pop()
+        stop = min(start + self._blocks, end)
+        if stop < end:
+            self._left.append((table, stop, end))
+        statement = _select(self._columns, table) + sql.SQL(
+            "WHERE ctid >= {}::tid AND ctid < {}::tid"
+        ).format(sql.Literal(f"({start},0)"), sql.Literal(f"({stop},0)"))
+        page = _table(connection.execute(statement).fetchall(), self._columns)
+        self._adapt(page)
+        return page
+
+    def _adapt(self, page: pa.Table) -> None:
+        """A block may hold a few rows or hundreds, and their values may lie elsewhere and be large."""
+        fraction = max(page.num_rows / _PAGE_ROWS, page.nbytes / _PAGE_BYTES, 1 / _MOST_GROWTH)
+        self._blocks = max(1, int(self._blocks / fraction))
+
+
+def _columns(connection: Connection, name: TableName) -> pa.Schema | None:
+    """What is read of each rejected row; None where there is no such table."""
     there = read_columns(connection, name, name.table + REJECTED)
     if there is None:
-        return columns.empty_table()
+        return None
     label = label_column(REJECTED_POSITIONS)
-    if label in there:
-        columns = columns.append(pa.field(label, pa.string()))
-    newest = sql.SQL('ORDER BY rejected_at DESC, topic DESC, "partition" DESC, "offset" DESC LIMIT {}')
-    found = connection.execute(
-        sql.SQL("SELECT {} FROM {} {}").format(
-            sql.SQL(", ").join(map(_selected, columns)),
-            name.rejected,
-            newest.format(sql.Literal(limit)),
-        )
-    ).fetchall()
-    rows = [dict(zip(columns.names, row, strict=True)) for row in reversed(found)]
+    return schema().append(pa.field(label, pa.string())) if label in there else schema()
+
+
+def _select(columns: pa.Schema, table: sql.Composable) -> sql.Composed:
+    return sql.SQL("SELECT {} FROM {} ").format(sql.SQL(", ").join(map(_selected, columns)), table)
+
+
+def _table(found: Iterable[tuple[object, ...]], columns: pa.Schema) -> pa.Table:
+    rows: list[dict[str, Any]] = [dict(zip(columns.names, row, strict=True)) for row in found]
     for row in rows:
         row["headers"] = headers_of(row["headers"])
     return pa.Table.from_pylist(rows, columns)

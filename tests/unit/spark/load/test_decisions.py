@@ -322,6 +322,9 @@ def test_lesson_21_a_start_outside_the_log_never_passes_in_silence() -> None:
         (None, Author.NOBODY),
         (ours(1), Author.THIS_LOAD),
         (ours(1, STARTING), Author.THIS_LOAD_STARTING),
+        (OffsetAndMetadata(1, str(Mark("c", SINK, read_committed=True))), Author.THIS_LOAD),
+        (OffsetAndMetadata(1, str(Mark(STARTING, SINK, read_committed=True))), Author.THIS_LOAD_STARTING),
+        (OffsetAndMetadata(1, str(Mark("c", "delta:other", read_committed=True))), Author.OTHER_LOAD),
         (ours(1, sink="postgresql://h/d?table=t"), Author.OTHER_LOAD),
         (moved(1), Author.RESET),
         (strangers(1), Author.STRANGER),
@@ -343,3 +346,10 @@ def test_a_long_name_is_cut_and_still_known() -> None:
 
 def test_a_sink_may_have_colons_in_its_name() -> None:
     assert read_mark(str(Mark("c1", "postgresql://h:5432/d"))) == Mark("c1", "postgresql://h:5432/d")
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_a_note_says_whether_only_what_is_committed_is_read(read_committed: bool) -> None:
+    mark = Mark("c1", "delta:x", read_committed)
+    assert read_mark(str(mark)) == mark
+    assert str(Mark("c1", "delta:x")) == "millstream-load:c1:delta:x", "as ever"

@@ -8,27 +8,64 @@ import pytest
 
 from millstream.errors import (
     ConfigError,
+    CoordinatorNotAvailableError,
     DataLostError,
     FencedInstanceIdError,
+    GroupAuthorizationFailedError,
     LoadFailedError,
+    MillstreamTimeoutError,
+    MissingExtraError,
     NetworkError,
+    NoBrokersAvailableError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
-from millstream.spark.load import failing
-from millstream.spark.load.failing import TRIES_CONTINUOUS, TRIES_ONCE, Patience
+from millstream.spark.load.failing import TRIES_CONTINUOUS, TRIES_ONCE, Outlook, Patience, outlook
 from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.report import CycleReport, Tally
 from millstream.spark.load.stopping import Stop
 from millstream.spark.ranges import OffsetRange
-from millstream.spark.sinks.base import ProgressConflictError, SchemaConflictError, SinkError
+from millstream.spark.sinks.base import (
+    ProgressConflictError,
+    SchemaConflictError,
+    SinkError,
+    SinkRefusedError,
+    SinkUnavailableError,
+)
 
 PART = OffsetRange("orders", 3, 10, 20)
 
 
+class Timeline(Stop):
+    """A stop whose waits take no time but that of its clock."""
+
+    def __init__(self, step_seconds: float = 0.0) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.waits: list[float] = []
+        self.step_seconds = step_seconds
+        """How long each step takes before it fails."""
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits.append(timeout_s)
+        self.now += timeout_s + self.step_seconds
+        return False
+
+    def clock(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> Patience:
-    monkeypatch.setattr(failing, "_BACKOFF_SECONDS", 0)
-    monkeypatch.setattr(failing, "_CONFLICT_SECONDS", 0)
-    return Patience(Tally("g", "delta:x", loaded=1234), Stop())
+def timeline() -> Timeline:
+    return Timeline()
+
+
+@pytest.fixture
+def patience(timeline: Timeline) -> Patience:
+    return Patience(Tally("g", "delta:x", loaded=1234), timeline, clock=timeline.clock)
 
 
 def raising(error: Exception) -> Callable[[], None]:
@@ -36,6 +73,11 @@ def raising(error: Exception) -> Callable[[], None]:
         raise error
 
     return step
+
+
+def caused(error: Exception, *, by: Exception) -> Exception:
+    error.__cause__ = by
+    return error
 
 
 def attempts(patience: Patience, error: Exception) -> int:
@@ -61,36 +103,123 @@ def test_what_another_try_would_not_change_is_raised_as_it_is(patience: Patience
     assert raised.value is error
 
 
-def test_what_may_pass_is_tried_again(patience: Patience) -> None:
-    assert attempts(patience, SinkError("busy")) == TRIES_ONCE
-    patience.renew()
-    patience.tries = TRIES_CONTINUOUS
-    assert attempts(patience, NetworkError()) == TRIES_CONTINUOUS
+def test_of_ranges_that_were_being_loaded_it_says_more(patience: Patience, timeline: Timeline) -> None:
+    with pytest.raises(
+        LoadFailedError, match=r"orders-3 \[10, 20\) into delta:x failed: no column"
+    ) as raised:
+        patience.attempt(raising(SchemaConflictError("no column")), [PART])
+    assert "1,234 rows" in str(raised.value) and "running it again is safe" in str(raised.value)
+    assert timeline.waits == []
 
 
-@pytest.mark.parametrize("error", [ValueError("a defect"), FencedInstanceIdError()])
-def test_what_cannot_pass_is_not(patience: Patience, error: Exception) -> None:
-    patience.tries = TRIES_CONTINUOUS
-    assert attempts(patience, error) == 1
+PASSING = [
+    NetworkError(),
+    CoordinatorNotAvailableError(),
+    NoBrokersAvailableError(),
+    SinkUnavailableError("the database system is shutting down"),
+    TaskFailedError.of(PART, MillstreamTimeoutError("nothing came")),
+    TaskFailedError.of(PART, SinkUnavailableError("no connection")),
+    caused(SinkError("the progress cannot be read"), by=NetworkError()),
+]
+UNKNOWN = [
+    SinkError("the disk is full"),
+    UnknownTopicOrPartitionError(),
+    UnknownServerError(),
+    caused(SinkError("the Delta table cannot be read"), by=OSError("input/output error")),
+    TaskFailedError("Spark's workers died: ExecutorLostFailure"),
+    TaskFailedError.of(PART, SinkError("the disk is full")),
+    TaskFailedError.of(PART, ValueError("another worker may do better")),
+]
+LASTING = [
+    ValueError("a defect"),
+    FencedInstanceIdError(),
+    SaslAuthenticationFailedError(),
+    TopicAuthorizationFailedError(),
+    GroupAuthorizationFailedError(),
+    UnsupportedVersionError(),
+    SinkRefusedError("permission denied for table orders"),
+    caused(SinkError("the Delta table cannot be written"), by=PermissionError("permission denied")),
+    TaskFailedError.of(PART, SinkRefusedError("permission denied for table orders")),
+    TaskFailedError.of(PART, PermissionError("permission denied")),
+    TaskFailedError.of(PART, TopicAuthorizationFailedError()),
+    TaskFailedError.of(PART, SchemaConflictError("no column")),
+    TaskFailedError.of(PART, MissingExtraError("psycopg", "postgres")),
+]
 
 
-def test_a_success_renews_it(patience: Patience) -> None:
-    patience.attempt(raising(SinkError("busy")))
-    patience.renew()
-    assert attempts(patience, SinkError("busy")) == TRIES_ONCE
+def named(error: object) -> str:
+    return getattr(error, "kind", "") or type(error).__name__
 
 
-def test_a_load_that_runs_on_waits_longer_and_longer_for_about_five_minutes(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("error", PASSING, ids=named)
+def test_what_passes_is_tried_for_a_minute_at_growing_intervals(
+    error: Exception, patience: Patience, timeline: Timeline
 ) -> None:
-    waits: list[float] = []
-    stop = Stop()
-    monkeypatch.setattr(stop, "wait", waits.append)
-    patience = Patience(Tally("g", "delta:x"), stop)
-    patience.tries = TRIES_CONTINUOUS
-    assert attempts(patience, NetworkError()) == TRIES_CONTINUOUS
-    assert waits == sorted(waits) and waits[:3] == [0.5, 1, 2] and waits[-1] == 30
-    assert 290 < sum(waits) < 310
+    assert outlook(error) is Outlook.PASSING
+    assert attempts(patience, error) == len(timeline.waits) + 1
+    assert timeline.waits[:5] == [0.5, 1, 2, 4, 8] and max(timeline.waits) == 10
+    assert sum(timeline.waits) == 60, "the last try is when the time is over"
+
+
+@pytest.mark.parametrize("error", UNKNOWN, ids=named)
+def test_what_may_pass_is_tried_once_more(error: Exception, patience: Patience) -> None:
+    assert outlook(error) is Outlook.UNKNOWN
+    assert attempts(patience, error) == TRIES_ONCE
+    patience.renew()
+    patience.run_on()
+    assert attempts(patience, error) == TRIES_CONTINUOUS
+
+
+@pytest.mark.parametrize("error", LASTING, ids=named)
+def test_what_lasts_is_not_tried_again(error: Exception, patience: Patience, timeline: Timeline) -> None:
+    assert outlook(error) is Outlook.LASTING
+    patience.run_on()
+    assert attempts(patience, error) == 1 and timeline.waits == []
+
+
+def test_how_long_is_a_setting(timeline: Timeline) -> None:
+    patience = Patience(Tally("g", "delta:x"), timeline, 3.0, timeline.clock)
+    assert attempts(patience, NetworkError()) == 4
+    assert timeline.waits == [0.5, 1, 1.5]
+
+
+def test_however_long_a_try_takes_there_is_a_second_one(patience: Patience, timeline: Timeline) -> None:
+    timeline.step_seconds = 600
+    assert attempts(patience, NetworkError()) == 2
+
+
+def test_what_fails_in_other_ways_meanwhile_counts_by_itself(patience: Patience) -> None:
+    """A server that restarts refuses connections first, and may then have lost what was staged."""
+    away = raising(SinkUnavailableError("no connection"))
+    for _ in range(3):
+        assert patience.attempt(away) is None
+    assert patience.attempt(raising(SinkError("odd"))) is None
+    assert patience.attempt(away) is None
+    with pytest.raises(LoadFailedError, match=r"odd \(tried 6 times in 16 s\)"):
+        patience.attempt(raising(SinkError("odd")))
+
+
+def test_a_success_renews_it(patience: Patience, timeline: Timeline) -> None:
+    patience.attempt(raising(SinkError("busy")))
+    patience.attempt(raising(NetworkError()))
+    patience.renew()
+    timeline.waits.clear()
+    timeline.now += 1000
+    assert attempts(patience, SinkError("busy")) == TRIES_ONCE
+    patience.renew()
+    timeline.waits.clear()
+    attempts(patience, NetworkError())
+    assert sum(timeline.waits) == 60
+
+
+def test_a_load_that_runs_on_waits_longer_and_longer_for_five_minutes(
+    patience: Patience, timeline: Timeline
+) -> None:
+    patience.run_on()
+    attempts(patience, NetworkError())
+    waits = timeline.waits
+    assert waits[:3] == [0.5, 1, 2] and max(waits) == 30
+    assert sum(waits) == 300
 
 
 def test_conflicts_are_expected_for_a_while(patience: Patience) -> None:
@@ -98,11 +227,10 @@ def test_conflicts_are_expected_for_a_while(patience: Patience) -> None:
 
 
 def test_the_error_says_where_what_and_that_it_is_safe(patience: Patience) -> None:
-    patience.tries = 1
     with pytest.raises(LoadFailedError) as raised:
-        patience.attempt(raising(SinkError("the disk is full.")), [PART])
+        patience.attempt(raising(SinkRefusedError("permission denied.")), [PART])
     assert str(raised.value) == (
-        "loading orders-3 [10, 20) into delta:x failed: the disk is full. This run had committed 1,234 rows "
+        "loading orders-3 [10, 20) into delta:x failed: permission denied. This run had committed 1,234 rows "
         "before, and nothing of what failed: running it again is safe and continues there"
     )
     assert raised.value.ranges == (("orders", 3, 10, 20),)
@@ -110,10 +238,9 @@ def test_the_error_says_where_what_and_that_it_is_safe(patience: Patience) -> No
 
 
 def test_a_task_names_its_own_range(patience: Patience) -> None:
-    patience.tries = 1
     small = OffsetRange("orders", 3, 12, 14)
     with pytest.raises(LoadFailedError) as raised:
-        patience.attempt(raising(TaskFailedError.of(small, ValueError("bad"))), [PART])
+        patience.attempt(raising(TaskFailedError.of(small, SinkRefusedError("no"))), [PART])
     assert raised.value.ranges == (("orders", 3, 12, 14),)
 
 

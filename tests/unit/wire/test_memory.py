@@ -1,11 +1,13 @@
-"""Memory of frames: used again when nobody looks at it, never while somebody does, and kept within bounds."""
+"""Memory of large pieces: used again when nobody looks, never while somebody does, and kept within bounds."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from millstream.net.memory import FrameMemory
+from millstream.wire.memory import RecycledMemory
 
 MEBIBYTE = 1 << 20
 
@@ -16,7 +18,7 @@ def address(view: memoryview) -> int:
 
 
 def test_memory_that_nobody_looks_at_is_used_again() -> None:
-    memory = FrameMemory()
+    memory = RecycledMemory()
     places = {address(memory.take(MEBIBYTE - 100 * number)) for number in range(50)}
     assert len(places) == 1
 
@@ -24,7 +26,7 @@ def test_memory_that_nobody_looks_at_is_used_again() -> None:
 @pytest.mark.parametrize("keep", [lambda view: view[5:10], lambda view: np.frombuffer(view, np.uint8)[3:]])
 def test_a_frame_that_somebody_looks_at_stays_as_it_is(keep: object) -> None:
     """Also through a slice or an array, as records have them."""
-    memory = FrameMemory()
+    memory = RecycledMemory()
     frame = memory.take(MEBIBYTE)
     frame[:] = b"x" * MEBIBYTE
     kept = keep(frame)  # type: ignore[operator]
@@ -36,7 +38,7 @@ def test_a_frame_that_somebody_looks_at_stays_as_it_is(keep: object) -> None:
 
 def test_frames_in_turns_share_two_pieces_of_memory() -> None:
     """One is read while the next is received: that is how a consumer works."""
-    memory = FrameMemory()
+    memory = RecycledMemory()
     places = set()
     previous = memory.take(MEBIBYTE)
     for _ in range(20):
@@ -47,7 +49,7 @@ def test_frames_in_turns_share_two_pieces_of_memory() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    memory = FrameMemory()
+    memory = RecycledMemory()
     alive = [memory.take(size) for size in (MEBIBYTE, 3 * MEBIBYTE, 9 * MEBIBYTE) for _ in range(8)]
     assert 0 < memory.kept_bytes <= 16 * MEBIBYTE
     assert len({address(view) for view in alive}) == len(alive)
@@ -56,13 +58,30 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_a_very_large_frame_is_not_kept() -> None:
-    memory = FrameMemory()
+    memory = RecycledMemory()
     memory.take(40 * MEBIBYTE)
     assert memory.kept_bytes == 0
 
 
 def test_a_small_frame_does_not_hold_the_memory_of_a_large_one() -> None:
-    memory = FrameMemory()
+    memory = RecycledMemory()
     memory.take(8 * MEBIBYTE)
     small = memory.take(MEBIBYTE)
     assert len(small.obj) <= 2 * MEBIBYTE  # type: ignore[arg-type]
+
+
+def test_threads_that_share_memory_never_get_the_same_piece() -> None:
+    memory = RecycledMemory()
+
+    def fill(mark: int) -> bool:
+        for _ in range(300):
+            view = memory.take(70_000)
+            view[:64] = bytes([mark]) * 64
+            memory.take(70_000)[:64] = b"?" * 64
+            if bytes(view[:64]) != bytes([mark]) * 64:
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(fill, range(1, 5)))
+    assert memory.kept_bytes <= 16 * MEBIBYTE

@@ -1,0 +1,189 @@
+"""The errors that millstream finds by itself, and ``MillstreamError``, which all are under.
+
+Users find them in ``errors``, together with what brokers answer; they say that they live there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from millstream.model import TopicPartition
+
+HOME = "millstream.errors"
+
+
+class MillstreamError(Exception):
+    """Something went wrong in millstream."""
+
+    __module__ = HOME
+
+    meaning: ClassVar[str] = "Something went wrong in millstream."
+    """What the class says by itself: its docstring, on one line."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            cls.__module__ = HOME
+        # python -OO drops docstrings: the name must do then.
+        cls.meaning = " ".join((cls.__doc__ or cls.__name__).split())
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return self.detail or self.meaning
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return False
+
+
+# ---- what this process found out by itself ----
+
+
+class MisuseError(MillstreamError):
+    """The call makes no sense in this state or with these arguments."""
+
+
+class ConfigError(MisuseError, ValueError):
+    """A setting is unknown, has a wrong value, or contradicts another one."""
+
+
+class ClosedError(MisuseError):
+    """The object is closed: create a new one."""
+
+
+class ConsumerClosedError(ClosedError):
+    """The consumer is closed: create a new one."""
+
+
+class ConcurrentAccessError(MisuseError):
+    """Another thread is inside this consumer: use one per thread. Only wakeup() may be called from any."""
+
+
+class MissingExtraError(MillstreamError, ImportError):
+    """A package is missing that an optional part of millstream needs. ``extra`` names that part."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"the package {module!r} is missing: run pip install 'millstream[{extra}]'")
+        self.args = (module, extra)
+        self.name = module
+        self.extra = extra
+
+
+class MillstreamTimeoutError(MillstreamError, TimeoutError):
+    """The call did not finish in its time: give it more, or check that the brokers can be reached."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class BufferExhaustedError(MillstreamTimeoutError):
+    """The producer's buffer stayed full for max_block_ms: send more slowly, or raise buffer_memory."""
+
+
+class NoBrokersAvailableError(MillstreamTimeoutError):
+    """None of the bootstrap_servers answered: check their addresses, and that a broker runs there."""
+
+
+class BrokerStartError(MillstreamError):
+    """The embedded broker could not start."""
+
+
+class DataDirectoryLockedError(MillstreamError):
+    """Another broker uses this data directory: stop that one, or choose another directory."""
+
+
+class CorruptMessage(MillstreamError):  # noqa: N818 - says what the bytes are
+    """The bytes are not a message of Kafka's protocol."""
+
+
+class CorruptBatch(MillstreamError):  # noqa: N818 - says what the bytes are
+    """The bytes are not a record batch, or fail its checksum."""
+
+
+class UnsupportedMagic(CorruptBatch):
+    """The record batch is not of format 2: this older or newer format is not supported."""
+
+
+class SerializationError(MillstreamError):
+    """A key or value could not be turned into bytes by its serializer."""
+
+
+class DeserializationError(MillstreamError):
+    """A record's key or value could not be read. The position stays before it: seek past it to skip it."""
+
+    def __init__(self, detail: str, topic: str, partition: int, offset: int, raw: bytes) -> None:
+        super().__init__(detail)
+        self.args = (detail, topic, partition, offset, raw)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.raw = raw
+
+
+# ---- what the consumer tells its user ----
+
+
+class WakeupError(MillstreamError):
+    """wakeup() was called: the call in progress, or the next one that would wait, was broken off."""
+
+
+class CommitFailedError(MillstreamError):
+    """The offsets were not committed: the group has given these partitions to another member, because poll()
+    was not called within max_poll_interval_ms. Call poll() to rejoin, and then either handle fewer records at
+    a time (max_poll_records) or allow more time (max_poll_interval_ms)."""
+
+
+class RetriableCommitFailedError(MillstreamError):
+    """The offsets were not committed for a passing reason: commit again, with the newest offsets."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class NoOffsetForPartitionError(MillstreamError):
+    """There is no committed offset and auto_offset_reset is none: seek first, or set auto_offset_reset."""
+
+    def __init__(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        found = tuple(sorted(partitions))
+        named = ", ".join(str(partition) for partition in found)
+        super().__init__(f"{named}: {self.meaning}" if found else "")
+        self.args = (found,)
+        self.partitions = found
+
+
+class DataLostError(MillstreamError):
+    """Records that were to be read are not in the log any more: retention took them, or the topic was deleted
+    or made anew. ``ranges`` are the offsets that are gone, as (topic, partition, start, end)."""
+
+    def __init__(self, detail: str, ranges: Iterable[tuple[str, int, int, int]] = ()) -> None:
+        super().__init__(detail)
+        self.ranges = tuple(ranges)
+        self.args = (detail, self.ranges)
+
+
+class LoadFailedError(MillstreamError):
+    """A load could not go on. What it had committed stays; running it again is safe and continues there.
+
+    ``sink`` is where it loaded to, ``ranges`` are the offsets that it was at, as (topic, partition, start,
+    end), and ``committed`` is how many rows this run had committed before.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        sink: str = "",
+        ranges: Iterable[tuple[str, int, int, int]] = (),
+        committed: int = 0,
+    ) -> None:
+        super().__init__(detail)
+        self.sink = sink
+        self.ranges = tuple(ranges)
+        self.committed = committed
+        self.args = (detail, sink, self.ranges, committed)
