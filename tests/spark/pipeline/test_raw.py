@@ -66,6 +66,13 @@ def test_no_pieces_and_empty_pieces(bench: Bench) -> None:
     assert [(result.records, result.written.rows) for result in empty] == [(0, 0)]
 
 
+def test_spark_without_its_temporary_directory(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody cleans up /tmp while a load runs on for weeks."""
+    bench.send([b"a", b"b"])
+    monkeypatch.setattr(bench.spark.sparkContext, "_temp_dir", "/nowhere/at/all")
+    assert [row["value"] for row in rows(bench.load().rows)] == [b"a", b"b"]
+
+
 class FailingWriter(FileWriter):
     """Its disk is full."""
 

@@ -52,8 +52,8 @@ class ParseTask:
                 self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
             ):
                 yield beside(batch, shaper.shape(batch), index)
-        except Exception as error:
-            raise TaskFailedError.of(piece.range, error) from error
+        except Exception as error:  # noqa: BLE001 - raised again, with the range
+            TaskFailedError.fail(piece.range, error)
 
 
 def beside(batch: pa.RecordBatch, shaped: Shaped, index: int) -> pa.RecordBatch:
@@ -210,7 +210,7 @@ class WriteTask:
             output.abort()
             if isinstance(error, Exception):
                 part = None if index is None else self.pieces[index].range
-                raise TaskFailedError.of(part, error) from error
+                TaskFailedError.fail(part, error)
             raise
 
     def divided(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:

@@ -76,7 +76,7 @@ class FusedTask:
             if output is not None:
                 output.abort()
             if isinstance(error, Exception):
-                raise TaskFailedError.of(self.pieces[index].range, error) from error
+                TaskFailedError.fail(self.pieces[index].range, error)
             raise
 
     def _copy(self, piece: Piece, shaper: Shaper, partitioning: Partitioning, output: TaskOutput) -> int:

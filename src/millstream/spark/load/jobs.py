@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from millstream.errors import MillstreamError
 from millstream.spark.ranges import OffsetRange
@@ -27,11 +28,25 @@ class TaskFailedError(MillstreamError):
         ``part`` is None for a task that writes what a query made, of any ranges.
         """
         kind = type(error).__name__
-        return cls(f"{_QUERY if part is None else part}: {kind}: {error}", part, kind)
+        reason = _sendable(str(error)) or "it does not say why"
+        return cls(f"{_QUERY if part is None else part}: {kind}: {reason}", part, kind)
+
+    @classmethod
+    def fail(cls, part: OffsetRange | None, error: Exception) -> NoReturn:
+        """Raise ``of`` these in a task, with the cause where Spark can send its words to the driver.
+
+        What is no UTF-8, such as the name of a file, would end Spark's worker in a way that Spark waits for.
+        """
+        words = "".join(traceback.format_exception(error))
+        raise cls.of(part, error) from (error if words == _sendable(words) else None)
 
 
 class JobInterruptedError(MillstreamError):
     """The Spark job was interrupted on purpose: nothing of it counts."""
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 _QUERY: Final = "rows of the query"
@@ -97,9 +112,9 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, MillstreamError):
         return error
     text = str(error)
-    if _INTERRUPTED.search(text):
+    found = _FAILED.search(text)  # first, as a task may say anything
+    if found is None and _INTERRUPTED.search(text):
         return JobInterruptedError()
-    found = _FAILED.search(text)
     if found is None:
         lost = _LOST.search(text)
         return error if lost is None else TaskFailedError(f"Spark's workers died: {lost[0].strip()}")

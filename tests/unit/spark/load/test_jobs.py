@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from millstream.spark.load.jobs import JobInterruptedError, TaskFailedError, _translated
@@ -70,3 +72,24 @@ def test_what_was_interrupted(said: str) -> None:
 def test_anything_else_is_left_as_it_is() -> None:
     error = RuntimeError("java.lang.OutOfMemoryError: Java heap space")
     assert _translated(error) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError(), "it does not say why"),
+        (OSError("no such file: a\udcffb"), "no such file: a\\udcffb"),
+        (SinkError("cancelled part of cancelled job tags"), "cancelled part of cancelled job tags"),
+    ],
+    ids=["nothing", "no UTF-8", "the words of an interruption"],
+)
+def test_a_task_may_say_anything(error: Exception, said: str) -> None:
+    part = OffsetRange("orders", 0, 1, 2)
+    with pytest.raises(TaskFailedError) as raised:
+        TaskFailedError.fail(part, error)
+    words = "".join(traceback.format_exception(raised.value))
+    assert words.encode().decode() == words, "Spark's worker can send it"
+    found = _translated(RuntimeError(f"{ABORTED}{words.rstrip()}{STACK}"))
+    assert isinstance(found, TaskFailedError)
+    assert (found.range, found.kind) == (part, type(error).__name__)
+    assert str(found).endswith(said)
