@@ -8,15 +8,22 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 
 from millstream.spark.sinks import postgres_commit
-from millstream.spark.sinks.base import Progress, ProgressConflictError, SinkError, Standing
+from millstream.spark.sinks.base import (
+    Progress,
+    ProgressConflictError,
+    SinkError,
+    SinkUnavailableError,
+    Standing,
+)
 from millstream.spark.sinks.postgres import PostgresSink
-from millstream.spark.sinks.postgres_database import Connection
+from millstream.spark.sinks.postgres_database import Connection, Database
 from tests.spark.sinks.driving import TABLES, TOPIC_ID, Driver, nowhere, offsets, step
 from tests.spark.sinks.postgres_relay import AtCommit, Relay
 from tests.spark.sinks.postgres_site import PostgresSite
@@ -178,6 +185,24 @@ def test_a_crash_of_the_server_empties_what_was_staged(site: PostgresSite) -> No
         driver.sink.commit(cycle, nowhere)
     assert driver.standing() == Standing(None, None)
     assert site.rows() == []
+
+
+def test_what_could_not_be_cleaned_up_goes_with_the_next_cycle(
+    site: PostgresSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle fails because the database restarts: nothing can be dropped at that moment either."""
+    driver = another(site)
+    cycle = driver.plan(step(0, 0, 5, bad={1}))
+    with monkeypatch.context() as away:
+        away.setattr(Database, "session", _away)
+        driver.sink.abandon(cycle.cycle_id, ())
+    assert len(site.staged()) == 2
+    driver.load(step(0, 0, 5))
+    assert site.staged() == set()
+
+
+def _away(database: Database, doing: str) -> NoReturn:
+    raise SinkUnavailableError(f"{doing}: it restarts")
 
 
 def test_a_commit_leaves_no_staging_tables(site: PostgresSite) -> None:

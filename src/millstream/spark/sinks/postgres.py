@@ -65,6 +65,8 @@ class PostgresSink:
         self._located: TableName | None = None
         self._labels: dict[TopicPartition, str] = {}
         """As they were when the standing was last looked at."""
+        self._unclean: set[str] = set()
+        """Cycles, by their marks, that may have left tables behind: the database was away just then."""
 
     def __repr__(self) -> str:
         return f"PostgresSink({self.name})"
@@ -128,13 +130,18 @@ class PostgresSink:
         self._clean_up(cycle_id, written)
 
     def _clean_up(self, cycle_id: str, written: Iterable[Written]) -> None:
-        """Drop what is left of a cycle: twins of its tasks, and all where it was not committed."""
+        """Drop what is left of a cycle: twins of its tasks, and all where it was not committed.
+
+        What cannot be dropped now is dropped with the next cycle's.
+        """
+        self._unclean.add(cycle_mark(cycle_id))
         with suppress(SinkError, psycopg.Error), self._database.session("cleaning up") as connection:
             name = self._locate(connection)
             named = {each for one in written for each in Staged.of(one).names}
             assert name.schema is not None
             found = staging_tables(connection, name.schema)
-            drop(connection, name, named | {each for each, mark, _ in found if mark == cycle_mark(cycle_id)})
+            drop(connection, name, named | {each for each, mark, _ in found if mark in self._unclean})
+            self._unclean.clear()
 
     def lost(self, group_id: str) -> list[LostRange]:
         with self._database.session("reading lost ranges") as connection:
