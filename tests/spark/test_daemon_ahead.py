@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.spark import java
-from millstream.spark.ahead import ADDRESS, Ahead
+from millstream.spark.ahead import ADDRESS, Ahead, hand_over
 from tests.waiting import SECONDS
 
 ADDED = {
@@ -216,3 +217,19 @@ def test_a_session_without_queries(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.stdout == "fine\n", done.stderr
+
+
+def test_what_anybody_could_have_put_there_is_not_trusted(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one ahead is long gone, and its directory too: somebody else has made it again, and listens."""
+    short_directory.chmod(0o755)
+    address = str(short_directory / "daemon")
+    monkeypatch.setenv(ADDRESS, address)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(1)
+        listener.settimeout(0)
+        assert not hand_over()
+        with pytest.raises(BlockingIOError):
+            listener.accept()

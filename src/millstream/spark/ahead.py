@@ -18,9 +18,11 @@ import json
 import os
 import select
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -46,9 +48,10 @@ class Ahead:
         self.address = os.path.join(place, "daemon")
         try:
             self._process = _begin(python, self.address, environment)
-        except OSError:
+        except BaseException:
             _remove(self.address)
             raise
+        weakref.finalize(self, _remove, self.address)  # if it dies before it has taken over
 
     @property
     def pid(self) -> int:
@@ -94,8 +97,11 @@ def _remove(address: str) -> None:
 def hand_over() -> bool:
     """Let the one ahead do the work, and return when it has ended; False where it does not."""
     try:
+        address = os.environ[ADDRESS]
+        if not _is_ours(Path(address).parent):
+            return False
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.environ[ADDRESS])
+            connection.connect(address)
             socket.send_fds(connection, [b"\0"], _STREAMS)
             connection.sendall(json.dumps(_state()).encode())
             connection.shutdown(socket.SHUT_WR)
@@ -105,6 +111,14 @@ def hand_over() -> bool:
     except (KeyError, OSError):
         return False
     return True
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether only this user can have put something there. Where the one ahead is gone, so is its directory,
+    and anybody may have made another of that name.
+    """
+    found = os.lstat(place)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _state() -> dict[str, Any]:

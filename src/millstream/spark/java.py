@@ -174,6 +174,7 @@ class _SessionOnDemand:
     """
 
     def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        self._session: Any = None
         spark = require("pyspark", "spark")
         conf = spark.SparkConf(loadDefaults=False).setMaster(master)
         conf.setAll(list(settings.items()))
@@ -184,7 +185,14 @@ class _SessionOnDemand:
         _ship_elsewhere(cast("SparkSession", self), master)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(require("pyspark.sql", "spark").SparkSession.builder.getOrCreate(), name)
+        if name.startswith("__"):  # what Python itself asks for is no reason to start one
+            raise AttributeError(name)
+        if self._session is None:
+            self._session = require("pyspark.sql", "spark").SparkSession.builder.getOrCreate()
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        (self._session or self.sparkContext).stop()
 
 
 def _import_ahead() -> None:

@@ -101,6 +101,15 @@ def test_partitions_have_directories(path: Path) -> None:
     assert found == {"run=Kenya", "run=__HIVE_DEFAULT_PARTITION__", "run=a_b"}
 
 
+def test_compaction_tells_null_from_the_text_none(path: Path) -> None:
+    driver = partitioned(path, (None, "None"), pa.string())
+    for start in (0, 2, 4):
+        driver.load(step(0, start, start + 2))
+    before = {row["_offset"]: row["run"] for row in rows(path)}
+    assert driver.sink.compact(1 << 20, nowhere) == 4
+    assert {row["_offset"]: row["run"] for row in rows(path)} == before == dict(enumerate((None, "None") * 3))
+
+
 def test_partitioned_by_position(path: Path) -> None:
     tables = Tables(ROWS_SCHEMA, REJECTED_SCHEMA, partition_by=("_topic", "_partition"))
     driver = Driver(DeltaSink(path), tables).prepared()

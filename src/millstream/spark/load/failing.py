@@ -132,8 +132,8 @@ class Patience:
         self._seconds = seconds
         self._tries = TRIES_ONCE
         self._most_backoff = _MOST_BACKOFF_ONCE
-        self._conflicts = self._failures = self._unknown = 0
-        self._since = 0.0
+        self._conflicts = self._failures = self._unknown = self._passing = 0
+        self._since = self._passing_since = 0.0
         self._loading: Sequence[OffsetRange] = ()
 
     def run_on(self) -> None:
@@ -144,7 +144,7 @@ class Patience:
 
     def renew(self) -> None:
         """A cycle was committed, or there was nothing to do: whatever was wrong is over."""
-        self._conflicts = self._failures = self._unknown = 0
+        self._conflicts = self._failures = self._unknown = self._passing = 0
         self._loading = ()
 
     def attempt(self, step: Callable[[], T], ranges: Sequence[OffsetRange] = ()) -> T | None:
@@ -184,16 +184,20 @@ class Patience:
         if expected is Outlook.UNKNOWN:
             self._unknown += 1
             return self._unknown < self._tries
-        # However long a try takes, there is a second one.
-        return expected is Outlook.PASSING and (self._failures == 1 or self._left() > 0)
+        if expected is Outlook.LASTING:
+            return False
+        if not self._passing:
+            self._passing_since = self._clock()
+        self._passing += 1
+        return self._passing == 1 or self._left() > 0  # however long a try takes, there is a second one
 
     def _pause(self) -> float:
         """Longer and longer, with a last try when the time is over."""
         pause: float = min(_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), self._most_backoff)
-        return min(pause, max(self._left(), _BACKOFF_SECONDS))
+        return min(pause, max(self._left(), _BACKOFF_SECONDS)) if self._passing else pause
 
     def _left(self) -> float:
-        return self._since + self._seconds - self._clock()
+        return self._passing_since + self._seconds - self._clock()
 
     def _failed(
         self, error: Exception, ranges: Sequence[OffsetRange], *, done: bool = False, why: str = ""

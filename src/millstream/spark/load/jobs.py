@@ -57,7 +57,8 @@ _FAILED: Final = re.compile(
 )
 _LOST: Final = re.compile(
     r"ExecutorLostFailure[^\n]*|Python worker exited unexpectedly[^\n]*|FetchFailed[^\n]*"
-    r"|Spark cannot rollback the ResultStage[^\n]*"
+    r"|Spark cannot rollback the ResultStage[^\n]*|java\.net\.SocketException[^\n]*|Connection reset[^\n]*"
+    r"|java\.io\.IOException: Broken pipe[^\n]*|No port number in [^\n]*"
 )
 """How Spark tells that processes of its own died, once too often for it to run their tasks again."""
 _INTERRUPTED: Final = re.compile(r"cancelled job tags?|OPERATION_CANCELED|cancelled part of", re.IGNORECASE)

@@ -174,12 +174,13 @@ def _of_these_topics_and_loaded(
     places = [TopicPartition(*place) for place in zip(topics, partitions, strict=True)]
     standing = sink.standing(group_id, set(places))
     kept = batch.select(columns.raw_schema(headers=True).names)
-    if _LABEL in batch.schema.names:
-        now = {one: None if it.rejected is None else it.rejected.label for one, it in standing.items()}
-        labels = batch.column(_LABEL).to_pylist()
-        current = [label == now[place] for label, place in zip(labels, places, strict=True)]
-        reasons.update([EARLIER_TOPIC] * current.count(False))
-        kept, places = kept.filter(pa.array(current)), list(compress(places, current))
+    now = {one: None if it.rejected is None else it.rejected.label for one, it in standing.items()}
+    # Rows that were read before the table had labels are of the first topic, which may be made anew by now.
+    labelled = _LABEL in batch.schema.names
+    labels = batch.column(_LABEL).to_pylist() if labelled else [None] * batch.num_rows
+    current = [label == now[place] for label, place in zip(labels, places, strict=True)]
+    reasons.update([EARLIER_TOPIC] * current.count(False))
+    kept, places = kept.filter(pa.array(current, pa.bool_())), list(compress(places, current))
     highs = {one: 0 if it.rows is None else it.rows.high_offset for one, it in standing.items()}
     high = pa.array([highs[place] for place in places], pa.int64())
     loaded = kept.filter(pc.less(kept.column("offset"), high))

@@ -210,6 +210,7 @@ class Run:
         offsets = {one: start.offset for one, start in anchored.items()}
         first = {one: offsets[one] for one, start in anchored.items() if start.group_first}
         if first and not self._commit_group(first, STARTING):
+            self._member.wait_change(_IDLE_SECONDS)
             return
         lost = plan.lost(datetime.now(UTC))
         advances = tuple(plan.advance(one, offset, offset) for one, offset in offsets.items())
@@ -278,8 +279,9 @@ class Run:
         self._state = "committing"
         cycle = Cycle(self._job.group_id, cycle_id, advances, tuple(written))
         self._job.sink.commit(cycle, self._between_tables(detail))
+        written.clear()  # whatever fails from here on: what is committed is not to be abandoned
         seconds = time.monotonic() - began
-        self._committed(detail, written, sum(result.records for result in results), seconds)
+        self._committed(detail, cycle.written, sum(result.records for result in results), seconds)
         self._job.observer(Point.SINK_COMMITTED, detail)
         if self._commit_group({one.topic_partition: one.end for one in ranges}, cycle_id):
             self._job.observer(Point.GROUP_COMMITTED, detail)

@@ -50,8 +50,10 @@ def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[Activ
             yield chosen
 
 
-def _partition(file: ActiveFile) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in sorted(file.partition_values.items()))
+def _partition(file: ActiveFile) -> tuple[tuple[str, bool, str], ...]:
+    """(Null is not the text "None".)"""
+    values = sorted(file.partition_values.items())
+    return tuple((name, value is not None, str(value)) for name, value in values)
 
 
 def _order(file: ActiveFile) -> tuple[Any, ...]:

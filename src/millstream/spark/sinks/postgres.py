@@ -140,8 +140,8 @@ class PostgresSink:
             named = {each for one in written for each in Staged.of(one).names}
             assert name.schema is not None
             found = staging_tables(connection, name.schema)
-            drop(connection, name, named | {each for each, mark, _ in found if mark in self._unclean})
-            self._unclean.clear()
+            left = drop(connection, name, named | {each for each, mark, _ in found if mark in self._unclean})
+            self._unclean = {mark for each, mark, _ in found if each in left}
 
     def lost(self, group_id: str) -> list[LostRange]:
         with self._database.session("reading lost ranges") as connection:

@@ -274,9 +274,13 @@ def staging_tables(connection: Connection, schema: str) -> list[tuple[str, str, 
     return [(match[0], match["cycle"], int(time.time()) - int(match["made"])) for match in matches]
 
 
-def drop(connection: Connection, beside: TableName, names: Iterable[str]) -> None:
-    """Drop staging tables, each on its own; one that is gone, or in use, is left alone."""
-    for name in names:
-        with suppress(psycopg.Error), connection.transaction():
-            connection.execute("SET LOCAL lock_timeout = '2s'")
-            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(beside.beside(name)))
+def drop(connection: Connection, beside: TableName, names: Iterable[str]) -> set[str]:
+    """Drop staging tables, each on its own; those that are left, as they are in use."""
+    left = set(names)
+    for name in tuple(left):
+        with suppress(psycopg.Error):
+            with connection.transaction():
+                connection.execute("SET LOCAL lock_timeout = '2s'")
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(beside.beside(name)))
+            left.discard(name)
+    return left

@@ -188,6 +188,14 @@ def test_however_long_a_try_takes_there_is_a_second_one(patience: Patience, time
     assert attempts(patience, NetworkError()) == 2
 
 
+def test_what_failed_otherwise_before_takes_no_time_from_what_passes(
+    patience: Patience, timeline: Timeline
+) -> None:
+    timeline.step_seconds = 600
+    assert patience.attempt(raising(SinkError("odd"))) is None
+    assert patience.attempt(raising(NetworkError())) is None
+
+
 def test_what_fails_in_other_ways_meanwhile_counts_by_itself(patience: Patience) -> None:
     """A server that restarts refuses connections first, and may then have lost what was staged."""
     away = raising(SinkUnavailableError("no connection"))
