@@ -7,10 +7,13 @@ on the embedded one otherwise. With MILLSTREAM_TEST_SERVERS=host:port it runs th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import pytest
 
+from millstream import EmbeddedBroker
 from tests.kafka.not_run import not_run
 from tests.kafka.server import NAME, KafkaUnavailableError, Run, what_is_missing
 
@@ -36,6 +39,16 @@ def servers_of(request: pytest.FixtureRequest) -> str:
         return apache_kafka_address()
     address: str = request.getfixturevalue("millstream_broker").bootstrap_servers
     return address
+
+
+@contextmanager
+def without_delay(name: str) -> Iterator[str]:
+    """The address of one of the two; the embedded one is new, and has groups begin at once."""
+    if name == APACHE_KAFKA:
+        yield apache_kafka_address()
+        return
+    with EmbeddedBroker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker.bootstrap_servers
 
 
 def apache_kafka_address() -> str:

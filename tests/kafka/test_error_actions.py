@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from millstream import Admin, EmbeddedBroker, Producer
+from millstream import Admin, Producer
 from millstream.client.versions import SOFTWARE_NAME
 from millstream.errors import MillstreamError
 from millstream.wire import apis
@@ -35,11 +35,8 @@ BROKERS = (brokers.EMBEDDED, brokers.APACHE_KAFKA)
 @pytest.fixture(scope="module", params=BROKERS)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """Without a wait for more members, as each row has a group of its own."""
-    if request.param == brokers.APACHE_KAFKA:
-        yield brokers.apache_kafka_address()
-        return
-    with EmbeddedBroker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker.bootstrap_servers
+    with brokers.without_delay(request.param) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
+from millstream import Admin, Consumer, Producer, TopicPartition
 from millstream.errors import ErrorCode
 from millstream.wire import apis
 from millstream.wire.messages.fetch import FetchRequest
@@ -28,11 +28,8 @@ WAIT_MS: Final = int(SECONDS * 1000) * 5
 
 @pytest.fixture(scope="module", params=[brokers.EMBEDDED, brokers.APACHE_KAFKA])
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == brokers.APACHE_KAFKA:
-        yield brokers.apache_kafka_address()
-        return
-    with EmbeddedBroker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker.bootstrap_servers
+    with brokers.without_delay(request.param) as address:
+        yield address
 
 
 @pytest.fixture

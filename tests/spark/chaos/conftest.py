@@ -17,6 +17,7 @@ import pytest
 from millstream.producer import Producer
 from millstream.spark.load import Load
 from tests.conftest import NewTopic
+from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
 from tests.spark.chaos.places import DeltaPlace, Place, PostgresPlace
 from tests.spark.chaos.records import SHAPE, send
 from tests.system.postgresql import postgresql
@@ -174,3 +175,10 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
         assert driver.process.stdout is not None
         driver._reader.join(10)
         driver.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashingServer]:
+    """A database of the tests of one file, which may be killed."""
+    with crashing_postgresql() as server:
+        yield server

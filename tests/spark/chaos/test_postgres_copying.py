@@ -14,7 +14,7 @@ import pytest
 
 from millstream.admin import Admin
 from tests.spark.chaos.conftest import QUICK, NewLoad
-from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
+from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.driver import SPARK
 from tests.spark.chaos.faults import Attempt, Fault, attempts
 from tests.spark.chaos.loader import with_faults
@@ -23,12 +23,6 @@ from tests.spark.chaos.places import PostgresPlace
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled
 from tests.spark.load.conftest import Background
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashingServer]:
-    with crashing_postgresql() as server:
-        yield server
 
 
 @pytest.fixture

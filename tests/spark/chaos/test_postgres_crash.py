@@ -16,7 +16,7 @@ from millstream.admin import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
 from tests.spark.chaos.conftest import QUICK, NewLoad
-from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
+from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.places import PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled, is_good
 from tests.spark.load.conftest import Background
@@ -27,12 +27,6 @@ CYCLE = {"max_records": 24}
 """Three cycles for the 60 records."""
 HURRIED = {**QUICK, "default.api.timeout.ms": 3000}
 """How long a load tries what may pass."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[CrashingServer]:
-    with crashing_postgresql() as server:
-        yield server
 
 
 @pytest.fixture
