@@ -197,10 +197,11 @@ def test_by_time(bootstrap_servers: str, partition: TopicPartition, new_topic: N
 
 def test_lag(bootstrap_servers: str, partition: TopicPartition) -> None:
     with Consumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_poll_records=4
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="none", max_poll_records=4
     ) as consumer:
         consumer.assign([partition])
-        assert consumer.lag(partition) is None
+        assert consumer.lag(partition) is None, "there is no position yet, and nothing may choose one"
+        consumer.seek(partition, 0)
         assert read_offsets(consumer, 1) == [0, 1, 2, 3] or consumer.position(partition) < 10
         assert consumer.lag(partition) == 10 - consumer.position(partition)
 
