@@ -77,11 +77,16 @@ class Scenario:
             "client_id": self.name,
         }
 
-    def refuse(self, code: int, level: int, times: int = 1) -> Refusal:
+    def refuse(self, code: int, level: int, times: int = 1, *, holds: bool = False) -> Refusal:
         before = partial(self.world.make_true, code)
-        self.refusal = Refusal(self.api, code, self.name, level, times, before)
+        self.refusal = Refusal(self.api, code, self.name, level, times, before, holds)
         self.world.proxy.refusal = self.refusal
         return self.refusal
+
+    def refuse_no_more(self) -> None:
+        self.world.proxy.refusal = None
+        if self.refusal is not None:
+            self.refusal.over.set()
 
     def prepare(self) -> None:
         """Get as far as to the request that is to be refused."""

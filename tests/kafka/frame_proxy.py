@@ -73,6 +73,7 @@ class FrameProxy:
         self.refusal: Refusal | None = None
         self.connections = 0
         self.newest: int | None = None
+        self._holding: Refusal | None = None
         self._most = most or {}
         self._watches = watches
         self._seen: list[Seen] = []
@@ -104,9 +105,13 @@ class FrameProxy:
         while True:
             try:
                 near, _ = self._listener.accept()
-                far = socket.create_connection((_HOST, self.target))
             except OSError:
                 return
+            try:
+                far = socket.create_connection((_HOST, self.target))
+            except OSError:  # the broker is gone, and so is whoever wanted to speak to it
+                near.close()
+                continue
             self.connections += 1
             connection = _Connection(near, far)
             for work in (self._pass_requests, self._pass_answers):
@@ -131,10 +136,14 @@ class FrameProxy:
             if refusal is not None and refusal.suits(header.client_id, request):
                 refusal.times -= 1
                 self.refusal = refusal if refusal.times else None
+                self._holding = refusal if refusal.holds else None
             else:
                 refusal = None
+            holding = self._holding
             self._seen.append(Seen(header.client_id, request, refusal is not None))
         if refusal is None:
+            if holding is not None and holding.suits(header.client_id, request):
+                holding.over.wait()
             return
         refusal.before(request)
         if refusal.changes_the_answer:

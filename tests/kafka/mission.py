@@ -142,6 +142,7 @@ ROWS: Final = (
         "a clean exit",
         f"{_LIFE}::test_wakeup_from_another_thread_ends_poll",
         f"{_LIFE}::test_close_leaves_at_once_and_commits_what_was_handed_out",
+        "test_consumer_leaving::test_closing_while_the_group_waits_for_another_member",
     ),
     _row(
         22,
@@ -184,6 +185,7 @@ ROWS: Final = (
         29,
         "the pipeline: read a topic, validate each message, write results to a store",
         "test_both_brokers::test_messages_are_validated_and_the_bad_ones_kept",
+        "test_both_brokers::test_the_command_loads_into_postgresql",
     ),
     _row(30, "customers per country", f"{_EXAMPLES}::test_counting_customers"),
 )

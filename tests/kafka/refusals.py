@@ -36,7 +36,8 @@ _NAMES: Final = ("name", "key", "group_id")
 class Refusal:
     """The next request of an API from one client is refused; once, or some ``times``.
 
-    ``level`` says where, from the outside. ``before`` is called with a request before it is refused.
+    ``level`` says where, from the outside. ``before`` is called with a request before it is refused. With
+    ``holds``, those who ask again get no answer before ``over`` is set.
     """
 
     api: Api
@@ -45,7 +46,9 @@ class Refusal:
     level: int = INNERMOST
     times: int = 1
     before: Callable[[Request], None] = lambda request: None
+    holds: bool = False
     done: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def suits(self, client_id: str | None, request: Request) -> bool:
         """Whether this is the request to refuse: not one that has no place for the error."""

@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.peers import java
 from millstream import Admin, EmbeddedBroker, TopicPartition
+from tests.kafka.clients.piped_ledger import PipedLedger
 from tests.kafka.clients.processes import JAVA_OPTIONS, run
 from tests.kafka.clients.registry import CLIENTS, AnyMember, Client
 from tests.kafka.compatibility import HINT, clients_on_page, marks
 from tests.kafka.results import record
-from tests.system.foreign_members import Ledger
 from tests.waiting import until
 
 PARTITIONS = 4
@@ -34,7 +34,7 @@ class Life:
         self.broker = broker
         self.topic = f"life-{uuid.uuid4().hex}"
         self.group = f"group-{uuid.uuid4().hex}"
-        self.ledger = Ledger()
+        self.ledger = PipedLedger()
         self.written = 0
         self.done: list[str] = []
         self._members: list[AnyMember] = []
@@ -153,7 +153,7 @@ def _restart_the_broker(life: Life) -> None:
     life.done.append("broker restart")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)  # eight programs, one after the other
 def test_tools_of_java(broker: EmbeddedBroker) -> None:
     """The console clients, kafka-topics and kafka-consumer-groups."""
     CLIENTS["Java"].needs()

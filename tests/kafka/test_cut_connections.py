@@ -6,6 +6,7 @@ import gc
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 import pytest
@@ -14,8 +15,9 @@ from millstream import Admin, Consumer, EmbeddedBroker, Producer, RebalanceListe
 from millstream.wire import apis
 from tests.kafka.frame_proxy import Cut, FrameProxy
 from tests.system.reading import read_topic
-from tests.waiting import SECONDS, until
+from tests.waiting import SECONDS, soon_enough, until
 
+pytestmark = pytest.mark.timeout(600)  # hundreds of connections, one after the other
 T0 = TopicPartition("t", 0)
 SOON: dict[str, object] = {
     "reconnect_backoff_ms": 1,
@@ -25,6 +27,8 @@ SOON: dict[str, object] = {
 }
 SHORT_FETCHES: dict[str, object] = {"fetch_max_wait_ms": 10}
 """A coordinator that is looked up anew is asked for behind the fetch that waits."""
+LONG_MS = int(SECONDS * 1000)
+"""Longer than any record takes: each answer to a fetch has one, and is cut at every byte."""
 RECONNECTS = 1000
 
 
@@ -93,12 +97,12 @@ def test_answers_to_produce(proxy: FrameProxy) -> None:
 
 def test_answers_to_fetch(proxy: FrameProxy) -> None:
     sent = 0
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": LONG_MS, **SOON}
     with (
         Producer(bootstrap_servers=proxy.address, linger_ms=0) as producer,
-        Consumer(bootstrap_servers=proxy.address, fetch_max_wait_ms=100, **SOON) as consumer,
+        Consumer(bootstrap_servers=proxy.address, **settings) as consumer,
     ):
         consumer.assign([T0])
-        consumer.seek(T0, 0)
         for _ in cuts(proxy, apis.FETCH):
             producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
             (record,) = consumer.poll(SECONDS)
@@ -191,21 +195,26 @@ def test_a_thousand_reconnects_leave_nothing_behind(proxy: FrameProxy) -> None:
         consumer.assign([T0])
         consumer.seek(T0, 0)
         _reconnect(proxy, consumer, 100)
-        gc.collect()
-        sockets, memory = len(_own_sockets(process)), process.memory_info().rss
-        _reconnect(proxy, consumer, RECONNECTS)
-        until(lambda: len(_own_sockets(process)) <= sockets + 4, "sockets are closed")
-        gc.collect()
-        grown = process.memory_info().rss - memory
-        assert grown < 16 << 20, f"{grown} bytes more after {RECONNECTS} reconnects"
+        sockets = len(_own_sockets(process))
+
+        def growth() -> int:
+            gc.collect()
+            before = process.memory_info().rss
+            _reconnect(proxy, consumer, RECONNECTS)
+            until(lambda: len(_own_sockets(process)) <= sockets + 4, "sockets are closed")
+            gc.collect()
+            grown: int = process.memory_info().rss - before
+            return grown
+
+        # Twice, as a thread of an earlier test may still be loading a compiler.
+        soon_enough(growth, 16 << 20, f"bytes more after {RECONNECTS} reconnects", attempts=2)
 
 
 def _reconnect(proxy: FrameProxy, consumer: Consumer, times: int) -> None:
     before = proxy.connections
     while proxy.connections < before + times:
-        proxy.cut = Cut(apis.FETCH.key, 0)
-        done = proxy.cut.done
-        while not done.is_set():
+        cut = proxy.cut = Cut(apis.FETCH.key, 0)
+        while not cut.done.is_set():
             assert not consumer.poll(0.002)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from millstream import Admin, TopicPartition
 from tests.kafka import brokers
+from tests.kafka.clients.piped_ledger import PipedLedger
 from tests.kafka.clients.processes import JavaMember
 from tests.kafka.not_run import not_run
 from tests.kafka.server import what_is_missing
@@ -43,7 +44,10 @@ class GroupWithJava(Group):
     def __init__(self, servers: str, topic: str, strategy: str, clients: list[str]) -> None:
         super().__init__(servers, [topic], strategy, [name for name in clients if name in CLIENTS])
         self.partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        self._java = JavaMember("Java", servers, self._group, topic, strategy, self.ledger)
+        ledger = self.ledger = PipedLedger()
+        for member in self._members.values():
+            member.ledger = ledger
+        self._java = JavaMember("Java", servers, self._group, topic, strategy, ledger)
 
     def member(self, name: str) -> Member | JavaMember:
         return self._java if name == "Java" else super().member(name)

@@ -67,9 +67,8 @@ def park_a_fetch(consumer: Consumer, proxy: FrameProxy, name: str) -> None:
 
 def test_questions_are_answered(servers: str, proxy: FrameProxy, partition: TopicPartition) -> None:
     name = f"questions-{uuid.uuid4().hex}"
-    with consumer_of(proxy, name) as consumer:
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
+    with consumer_of(proxy, name, auto_offset_reset="earliest") as consumer:
+        consumer.assign([partition])  # without a seek: a fetch from elsewhere could be parked already
         park_a_fetch(consumer, proxy, name)
         assert proxy.connections == 1
         assert consumer.end_offsets([partition], SECONDS) == {partition: 0}

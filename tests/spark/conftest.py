@@ -11,14 +11,17 @@ import pytest
 
 from millstream import Producer
 from millstream.spark.java import session
-from tests.spark.spark_cluster import QUICK_JAVA
+from tests.spark.spark_cluster import QUICK_JAVA, UNHURRIED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 600
+"""Of a test, with what it shares with others: a busy machine takes a minute for what takes five seconds else,
+and a test may start three processes of Java, one after the other.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,6 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         spark = session(
             "local[2, 3]",
             **{
+                **UNHURRIED,
                 "spark.driver.extraJavaOptions": QUICK_JAVA,
                 "spark.driver.memory": "1g",
                 "spark.local.dir": str(place),

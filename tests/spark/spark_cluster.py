@@ -20,8 +20,11 @@ from tests.waiting import until
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests run nothing long enough for more: Java then starts with half of the work."""
+UNHURRIED = {"spark.python.authenticate.socketTimeout": "200s"}
+"""How long Java and Python wait for each other to connect: a busy machine may need more than 15 seconds."""
 HOME = Path(pyspark.__file__).parent
-SECONDS = 100.0
+SECONDS = 200.0
+"""How long a process of Java may take to start, several at a time, on a busy machine."""
 
 Process = subprocess.Popen[bytes]
 
@@ -86,7 +89,7 @@ def end(process: Process) -> None:
         process.wait(10)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(SECONDS)
 
 
 def wait_for_line(place: Path, name: str, text: str, process: Process) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -11,11 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from millstream.errors import MillstreamError
 from millstream.spark import java
-from millstream.spark.ahead import ADDRESS, Ahead, hand_over
+from millstream.spark.ahead import ADDRESS, Ahead, _began_alike, _limit_alike, _state, hand_over
 from tests.waiting import SECONDS
 
 ADDED = {
@@ -53,9 +56,12 @@ def end_driver(ahead: Ahead) -> None:
 class Java:
     """As much of it as a daemon sees: it starts one, reads its port, and closes its pipes."""
 
-    def __init__(self, address: str, **environment: str) -> None:
+    def __init__(self, address: str, *, first: str = "", **environment: str) -> None:
+        """``first`` is what its process does before it becomes the daemon."""
+        become = f"{first}\nimport os, sys\nos.execv(sys.argv[1], sys.argv[1:])"
+        daemon = [sys.executable, "-m", "millstream.spark.daemon", "pyspark.worker"]
         self.daemon = subprocess.Popen(
-            [sys.executable, "-m", "millstream.spark.daemon", "pyspark.worker"],
+            [sys.executable, "-c", become, *daemon] if first else daemon,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **ADDED, "SPARK_BUFFER_SIZE": "65536", ADDRESS: address, **environment},
@@ -233,3 +239,132 @@ def test_what_anybody_could_have_put_there_is_not_trusted(
         assert not hand_over()
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+# -- the one ahead is used only as what Java would have started
+
+
+def limits_of(pid: int, kind: str) -> list[str]:
+    """The soft and the hard limit of a process."""
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    return next(line for line in lines if line.startswith(kind))[len(kind) :].split()[:2]
+
+
+def test_it_takes_the_limits_of_javas_daemon(ahead: Ahead) -> None:
+    """Java raises the number of open files as far as it may, and its children have that."""
+    hard = limits_of(os.getpid(), "Max open files")[1]
+    first = f"import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (321, {hard}))"
+    with Java(ahead.address, first=first) as started:
+        assert started.port() in listening(ahead.pid)
+        assert limits_of(ahead.pid, "Max open files") == ["321", hard]
+
+
+def test_it_takes_the_signals_and_the_mask_of_javas_daemon(ahead: Ahead) -> None:
+    """PySpark has its Java ignore Ctrl-C, and Java blocks a signal."""
+    first = """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
+os.umask(0o027)
+"""
+    with Java(ahead.address, first=first) as started:
+        assert started.port() in listening(ahead.pid)
+        lines = Path(f"/proc/{ahead.pid}/status").read_text().splitlines()
+        status = {name: value.strip() for name, value in (line.split(":", 1) for line in lines)}
+        assert int(status["SigIgn"], 16) & 1 << signal.SIGINT - 1
+        assert int(status["SigBlk"], 16) == 1 << signal.SIGQUIT - 1
+        assert int(status["Umask"], 8) == 0o027
+
+
+@pytest.mark.parametrize("name", ["python", "directory", "niceness", "processors"])
+def test_what_cannot_be_made_alike_is_left_to_java(name: str) -> None:
+    state = _state()
+    assert _began_alike(state)
+    assert not _began_alike({**state, name: "another"})
+
+
+def test_limits_that_must_not_be_raised_are_left_to_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(number: int, limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert _limit_alike({"RLIMIT_NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)})
+    assert not _limit_alike({"RLIMIT_NOFILE": (1, 1)})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["PYTHON_GIL", "PYSPARK_ENABLE_NAMEDTUPLE_PATCH", "SPARK_TESTING", "_MINE", "LD_PRELOAD"],
+)
+def test_other_variables_are_left_to_java(variable: str) -> None:
+    state = _state()
+    assert not _began_alike({**state, "environment": {**state["environment"], variable: "1"}})
+
+
+def test_another_path_is_left_to_java() -> None:
+    """As of spark.executorEnv.PYTHONPATH: what is found there may be another than what was imported."""
+    state = _state()
+    assert not _began_alike({**state, "path": [state["path"][0], "/mine", *state["path"][1:]]})
+
+
+def test_another_spark_is_left_to_java(tmp_path: Path) -> None:
+    state = _state()
+    assert not _began_alike({**state, "environment": {**state["environment"], "SPARK_HOME": str(tmp_path)}})
+
+
+def test_javas_own_archives_of_the_same_spark_are_no_difference(ahead: Ahead) -> None:
+    home = Path(pyspark.__file__).parent
+    archives = [*(home / "python" / "lib").glob("*.zip"), *(home / "jars").glob("spark-core_*.jar")]
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*map(str, archives), *([inherited] if inherited else [])])
+    with Java(ahead.address, SPARK_HOME=str(home), PYTHONPATH=path) as started:
+        assert started.port() in listening(ahead.pid)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "environment"),
+    [
+        ("local", {"spark.python.use.daemon": False}, {}),
+        ("local", {"spark.executorEnv.PYTHONPATH": "/mine"}, {}),
+        ("local-cluster[1,1,512]", {}, {}),
+        ("local", {}, {"PYSPARK_GATEWAY_PORT": "1234"}),
+    ],
+)
+def test_it_is_not_begun_where_java_would_not_begin_the_same(
+    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, object], environment: dict[str, str]
+) -> None:
+    monkeypatch.setattr(java, "Ahead", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert java._daemon_ahead(master, java._settings(master, conf, ())) is None
+
+
+def test_it_begins_with_the_environment_of_sparks_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is in no setting of this program's alone: Spark decides about some of it."""
+    begun: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(java, "Ahead", lambda *given: begun.append(given))
+    for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    conf = {"spark.executorEnv.TZ": "UTC", "spark.task.cpus": 2, "spark.pyspark.python": "/usr/bin/other"}
+    java._daemon_ahead("local[4]", java._settings("local[4]", conf, ()))
+    wanted = {"OMP_NUM_THREADS": "2", "TZ": "UTC", "PYTHONHASHSEED": "5", "PYTHONUNBUFFERED": "YES"}
+    assert begun == [("/opt/python", wanted)]
+
+
+def test_one_that_nobody_has_asked_for_ends_with_the_session(ahead: Ahead, short_directory: Path) -> None:
+    ahead.close()
+    assert ahead._process.poll() is not None and not list(short_directory.iterdir())
+
+
+def test_one_that_has_taken_over_is_left_to_spark(ahead: Ahead) -> None:
+    with Java(ahead.address) as started:
+        started.port()
+        started.daemon.terminate()
+        started.daemon.wait(SECONDS)
+        started.close()
+        ahead.close()
+        assert ahead._process.returncode in (0, 1), "it was not killed"

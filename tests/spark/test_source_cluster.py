@@ -16,7 +16,7 @@ import pytest
 
 from millstream import Admin
 from tests.conftest import NewTopic
-from tests.spark.conftest import ROOT, Fill
+from tests.spark.conftest import ROOT, TIMEOUT_SECONDS, Fill
 from tests.spark.spark_cluster import connect_server, python_without_millstream, standalone
 
 PROGRAM = Path(__file__).parent / "cluster_program.py"
@@ -29,7 +29,7 @@ def run(master: str, servers: str, topic: str, group: str, place: Path, **enviro
         command,
         capture_output=True,
         text=True,
-        timeout=270,
+        timeout=TIMEOUT_SECONDS,
         env={**clean, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
         check=False,
     )
@@ -52,7 +52,6 @@ EXPECTED = {"batch": ROWS, "stream": ROWS}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_on_a_cluster_of_workers(
     bootstrap_servers: str, topic: str, group: str, admin: Admin, tmp_path: Path
 ) -> None:
@@ -72,7 +71,6 @@ def test_on_a_cluster_of_workers(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_through_connect(
     bootstrap_servers: str, topic: str, group: str, admin: Admin, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from millstream.spark.reader import read_range
 from tests.conftest import NewTopic
 from tests.kafka.brokers import apache_kafka_address
 from tests.spark.conftest import Fill
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ def test_markers_of_transactions_are_no_loss() -> None:
         admin.create_topic(topic, partitions=1)
         produce_in_transactions(servers, topic)
         given: dict[str, object] = {"bootstrap.servers": servers}
-        end = admin.list_offsets(topic)[TopicPartition(topic, 0)]
-        assert end is not None and end.offset == 8, "three records and a marker, twice"
+        # A marker is written a moment after the coordinator has answered.
+        until(lambda: ends(admin, topic) == [8, 8], "three records and a marker, twice")
         whole = OffsetRange(topic, 0, 0, 8)
         assert offsets(given, whole) == [0, 1, 2, 4, 5, 6], "the last offset is a marker"
         committed = {**given, "isolation.level": "read_committed"}
@@ -211,17 +211,27 @@ def test_markers_of_transactions_are_no_loss() -> None:
         admin.delete_topics(topic)
 
 
+def ends(admin: Admin, topic: str) -> list[int]:
+    """Where the log ends for everybody, and for those who read what is committed."""
+    return [
+        found.offset
+        for level in ("read_uncommitted", "read_committed")
+        for found in admin.list_offsets(topic, isolation_level=level).values()
+        if found is not None
+    ]
+
+
 def produce_in_transactions(servers: str, topic: str) -> None:
     from confluent_kafka import Producer as Librdkafka
 
     producer = Librdkafka({"bootstrap.servers": servers, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(SECONDS)
     for outcome in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(topic, b"x", partition=0)
-        producer.flush(30)
-        outcome(30)
+        assert producer.flush(SECONDS) == 0
+        outcome(SECONDS)
 
 
 # -- loss
@@ -258,6 +268,26 @@ def test_a_log_that_ends_too_early_has_lost_the_rest(
     assert offsets(settings, OffsetRange(topic, 0, 5, 20), fail_on_data_loss=False) == list(range(5, 10))
     with pytest.raises(DataLostError, match="the log ends at 10"):
         offsets(settings, OffsetRange(topic, 0, 15, 20))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_slow_to_come_is_not_lost(
+    settings: dict[str, object], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log ends too early, but not before the records that are waited for."""
+    topic = new_topic()
+    fill(topic, 10)
+    looks: list[str | None] = []
+    missing, poll = reader._Reading._missing, reader._Reading._poll
+
+    def looked(self: reader._Reading) -> str | None:
+        looks.append(missing(self))
+        return looks[-1]
+
+    monkeypatch.setattr(reader._Reading, "_missing", looked)
+    monkeypatch.setattr(reader._Reading, "_poll", lambda self: poll(self) if len(looks) >= 6 else ())
+    assert offsets(settings, OffsetRange(topic, 0, 5, 20), fail_on_data_loss=False) == list(range(5, 10))
+    assert looks[:6] == [None] * 6
 
 
 @pytest.mark.usefixtures("impatient")

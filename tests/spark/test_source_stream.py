@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+STREAM_SECONDS = 3 * int(SECONDS)
+"""How long Spark may take for a stream, of which the first one starts processes."""
+
+
 class Streams:
     """Streams from topics into a directory of Parquet files, which is exactly once."""
 
@@ -44,7 +48,7 @@ class Streams:
     def run(self, topic: str, **options: str) -> StreamingQuery:
         """Read what is there, and end."""
         query = self.start(topic, {"availableNow": True}, **options)
-        assert query.awaitTermination(int(SECONDS))
+        assert query.awaitTermination(STREAM_SECONDS)
         return query
 
     def rows(self) -> list[tuple[int, int, str]]:
@@ -77,7 +81,8 @@ def test_each_row_once_over_restarts(
     fill(topic, 100)
     options = {"maxOffsetsPerTrigger": "60", "kafka.group.id": group}
     query = streams.run(topic, **options)
-    assert [progress["numInputRows"] for progress in query.recentProgress] == [60, 40]
+    # A trigger that finds nothing may be told of, too, when it comes late.
+    assert [rows for progress in query.recentProgress if (rows := progress["numInputRows"])] == [60, 40]
     assert streams.rows() == expected(100)
     assert committed(admin, group) == {0: 100, 1: 0}, "the last batch too"
     fill(topic, 50, first=100)
@@ -97,9 +102,9 @@ def test_a_running_stream_follows_and_its_lag_is_seen(
     topic = new_topic()
     fill(topic, 10)
     query = streams.start(topic, startingOffsets="latest", **{"kafka.group.id": group})
-    until(lambda: query.lastProgress, "the stream has begun")
+    until(lambda: query.lastProgress, "the stream has begun", STREAM_SECONDS)
     fill(topic, 20, first=10)
-    until(lambda: committed(admin, group) == {0: 30}, "the group knows")
+    until(lambda: committed(admin, group) == {0: 30}, "the group knows", STREAM_SECONDS)
     assert [row[2] for row in streams.rows()] == [f"v{n}" for n in range(10, 30)]
 
 
@@ -142,7 +147,7 @@ def test_a_batch_that_failed_is_read_again(
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(int(SECONDS))
+        assert query.awaitTermination(STREAM_SECONDS)
 
     with pytest.raises(Exception, match="the sink is away"):
         run()
@@ -159,5 +164,5 @@ def test_a_rate_of_one_memory_table(
     name = f"memory_{uuid.uuid4().hex[:8]}"
     frame = streams.frame(topic, maxRecordsPerPartition="10").groupBy("partition").count()
     query = frame.writeStream.format("memory").queryName(name).outputMode("complete")
-    query.trigger(availableNow=True).start().awaitTermination(int(SECONDS))
+    assert query.trigger(availableNow=True).start().awaitTermination(STREAM_SECONDS)
     assert [tuple(row) for row in spark.table(name).collect()] == [(0, 25)]

@@ -20,7 +20,7 @@ from millstream.spark.schema import COLUMNS
 from millstream.spark.stream import StreamReader
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 ALL = ReadAllAvailable()
 MakeStream = Callable[..., "Stream"]
@@ -51,7 +51,10 @@ def plain(offset: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stream(bootstrap_servers: str) -> Iterator[MakeStream]:
+def stream(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStream]:
+    # How long a batch waits for a commit, and for how long it then tries none: a busy machine needs more.
+    monkeypatch.setattr("millstream.spark.cluster._MIRROR_SECONDS", SECONDS)
+    monkeypatch.setattr("millstream.spark.cluster._MIRROR_PAUSE_SECONDS", 3600.0)
     made: list[StreamReader] = []
 
     def make(topic: str = "", **options: str) -> Stream:

@@ -116,12 +116,13 @@ class Served:
         return self.ok(path).page
 
     def until_round(self) -> None:
-        """Wait until a round has ended that began after this call."""
+        """Wait until a round has ended well that began after this call."""
         before = self.ok("/healthz").json["rounds"]
 
         def looked() -> bool:
             self.get("/api/overview")
-            return bool(self.ok("/healthz").json["rounds"] >= before + 2)
+            health = self.ok("/healthz").json
+            return bool(health["rounds"] >= before + 2 and health["broker"] == "up")
 
         until(looked, "two rounds of the sampler")
 

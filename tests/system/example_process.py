@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.system.cli_process import COMMAND_SECONDS
 from tests.waiting import SECONDS, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,7 +25,7 @@ def command(name: str, *arguments: object) -> list[str]:
 def run(name: str, *arguments: object) -> list[str]:
     """Run an example to its end, which must be a good one; returns the lines that it printed."""
     done = subprocess.run(
-        command(name, *arguments), capture_output=True, text=True, timeout=SECONDS, check=False
+        command(name, *arguments), capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), f"{name}: {done.returncode}, {done.stderr[-2000:]}"
     return done.stdout.splitlines()

@@ -23,6 +23,7 @@ from millstream.errors import (
     GroupIdNotFoundError,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidRequestError,
     InvalidTopicError,
     MillstreamError,
     MisuseError,
@@ -112,7 +113,7 @@ def test_one_that_fails_does_not_stop_the_others(admin: Admin, topic: str, name:
         "bad/name": InvalidTopicError,
     }
     assert len(raised.value.__notes__) == 1
-    assert f"{name}-new" in admin.list_topics()
+    until(lambda: f"{name}-new" in admin.list_topics(), "the broker has heard of it from the controller")
 
 
 def test_validate_only(admin: Admin, name: str, topic: str) -> None:
@@ -199,6 +200,32 @@ def test_settings_that_are_refused(admin: Admin, topic: str) -> None:
 def test_broker_configs(admin: Admin) -> None:
     (broker,) = admin.describe_cluster().brokers
     assert admin.broker_configs(broker.node_id)["num.partitions"].value == "1"
+
+
+def test_settings_of_a_running_broker_are_changed_unless_it_reads_them_at_its_start_only(
+    admin: Admin,
+) -> None:
+    (broker,) = admin.describe_cluster().brokers
+    number, name = broker.node_id, "log.cleaner.backoff.ms"
+
+    def look() -> tuple[str | None, str]:
+        entry = admin.broker_configs(number, [name])[name]
+        return entry.value, entry.source
+
+    before = look()
+    if admin.broker_configs(number, [name])[name].read_only:
+        with pytest.raises(InvalidRequestError, match=f"broker {number}: .* restart it to change them"):
+            admin.alter_broker_configs(number, {name: 15_001})
+    else:
+        admin.alter_broker_configs(number, {name: 15_001}, validate_only=True)
+        assert look() == before
+        admin.alter_broker_configs(number, {name: 15_001})
+        until(lambda: look() == ("15001", "broker"), "the broker has it")
+        admin.alter_broker_configs(number, {name: None})
+        until(lambda: look() == before, "it is back")
+        with pytest.raises(InvalidRequestError, match=r"node\.id"):
+            admin.alter_broker_configs(number, {"node.id": 7})
+    assert look() == before
 
 
 # -- offsets

@@ -202,11 +202,11 @@ def test_many_topics_in_one_request_take_linear_time(client: RawClient) -> None:
     many = [new_topic(f"t{number}") for number in range(20_000)]
 
     def attempt() -> float:
-        begin = time.monotonic()
+        begin = time.process_time()  # the broker's thread is one of this process
         assert set(create_topics(client, *many, validate_only=True)) == {44}
-        return time.monotonic() - begin
+        return time.process_time() - begin
 
-    soon_enough(attempt, 8.0, "seconds for 20,000 topics")
+    soon_enough(attempt, 8.0, "seconds of CPU for 20,000 topics")
 
 
 def test_a_name_given_often_is_described_once(client: RawClient) -> None:

@@ -49,7 +49,7 @@ def test_a_first_consumer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_first_load(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     with EmbeddedBroker() as broker:

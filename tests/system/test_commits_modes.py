@@ -250,7 +250,12 @@ def test_auto_commit_does_not_cover_what_is_being_processed(
             assert read_offsets(consumer, 1) == [count - 1]
             time.sleep(0.06)
             assert (stored(admin, group) or 0) <= count - 1
-        until(lambda: consumer.poll(0, max_records=1) and stored(admin, group), "something is stored")
+
+        def poll() -> int | None:
+            consumer.poll(0, max_records=1)
+            return stored(admin, group)
+
+        until(poll, "something is stored")
 
 
 def test_auto_commit_at_close_and_not_without_it(

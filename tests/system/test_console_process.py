@@ -57,6 +57,7 @@ def test_it_serves_until_a_signal(
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         assert ready["pid"] == process.pid
+        until(lambda: get(ready["url"], "/")[0] == 200, "the first look at the broker")
         status, text = get(ready["url"], "/")
         assert (status, millstream_topic in text) == (200, True)
         assert "default-src" not in text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 
+import fastavro
 import pytest
 
 from millstream.consumer import Consumer
@@ -14,6 +16,14 @@ from millstream.producer import Producer
 from tests.conftest import NewTopic
 from tests.system.members import read
 from tests.waiting import SECONDS, until
+
+
+def in_avro(value: dict[str, object]) -> bytes:
+    """An object container, which brings its schema."""
+    schema = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
+    container = io.BytesIO()
+    fastavro.writer(container, fastavro.parse_schema(schema), [value])
+    return container.getvalue()
 
 
 @pytest.fixture
@@ -38,6 +48,7 @@ def consumer_of(servers: str, partition: TopicPartition, **settings: object) -> 
         ("float", struct.pack(">f", 0.5), 0.5),
         ("double", struct.pack(">d", 0.1), 0.1),
         ("json", b'{"a": [1, null]}', {"a": [1, None]}),
+        ("avro", in_avro({"id": 7}), {"id": 7}),
         (lambda raw: raw.decode().upper(), b"mine", "MINE"),
     ],
 )

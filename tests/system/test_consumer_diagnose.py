@@ -30,7 +30,7 @@ def until_says(consumer: Consumer, *words: str) -> str:
         return said if all(each in said for each in words) else None
 
     try:
-        return until(look, f"the diagnosis says {words}", 10)
+        return until(look, f"the diagnosis says {words}")
     except AssertionError:
         raise AssertionError(f"it says: {consumer.diagnose()}") from None
 
@@ -67,6 +67,7 @@ def test_paused(bootstrap_servers: str, producer: Producer, topic: str) -> None:
             producer.send(topic, b"v").result(SECONDS)
         consumer.resume(TopicPartition(topic, 0))
         assert until(lambda: consumer.poll(0.1, max_records=1), "the first record")
+        until(lambda: "records are there from offset 1 on" in consumer.diagnose(), "the second is fetched")
         consumer.pause(TopicPartition(topic, 0))
         until_says(consumer, "paused: call resume(), records are waiting")
 

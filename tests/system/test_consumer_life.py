@@ -195,13 +195,16 @@ def test_a_new_record_arrives_within_milliseconds(
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.position(TopicPartition(topic, 0))
-        for _ in range(20):
+
+        def are_soon() -> bool:
+            """Whether five of them were: on a busy machine the others wait for a processor."""
             timer = after(0.02, send)
             assert len(consumer.poll(SECONDS)) == 1
             timer.join()
             delays.append(time.monotonic() - sent[-1])
-    # A quarter of them: on a busy machine the others wait for a processor.
-    assert sorted(delays)[4] < 0.05, delays
+            return sum(delay < 0.05 for delay in delays) >= 5
+
+        until(are_soon, lambda: f"five records within milliseconds: {delays}", SECONDS / 2)
 
 
 # --- close

@@ -38,7 +38,9 @@ def consumer_of(servers: str, partition: TopicPartition, **settings: object) -> 
 
 def test_more_is_fetched_while_the_user_works(bootstrap_servers: str, partition: TopicPartition) -> None:
     """poll() has returned, and nobody is in it: what comes next arrives all the same."""
-    with consumer_of(bootstrap_servers, partition, max_partition_fetch_bytes=1 << 18) as consumer:
+    # The limit is for what comes while this thread is kept from running: all of it, otherwise.
+    limits = {"max_partition_fetch_bytes": 1 << 18, "queued_max_bytes": 1 << 20}
+    with consumer_of(bootstrap_servers, partition, **limits) as consumer:
         rows = until(lambda: consumer.poll_arrow(0.1).num_rows, "the first records")
         for _ in range(3):
             until(lambda: consumer.metrics()["buffered_bytes"] > 1 << 17, "data that was fetched ahead")
@@ -77,7 +79,9 @@ def test_the_memory_of_fetches_is_used_again(bootstrap_servers: str, partition: 
     """As soon as nothing of it is left: a few pieces serve for all fetches."""
     assert compiling.background.wait(SECONDS) is not None
     places = []
-    with consumer_of(bootstrap_servers, partition, max_partition_fetch_bytes=1 << 19) as consumer:
+    # The limit is for what comes while this thread is kept from running: fetches wait then, each in its own.
+    limits = {"max_partition_fetch_bytes": 1 << 19, "queued_max_bytes": 1 << 21}
+    with consumer_of(bootstrap_servers, partition, **limits) as consumer:
         seen = 0
         while seen < BATCHES * ROWS:
             records = consumer.poll(SECONDS, max_records=100_000)
@@ -86,8 +90,7 @@ def test_the_memory_of_fetches_is_used_again(bootstrap_servers: str, partition: 
                 assert isinstance(column, Fields)
                 places.append(column.data.ctypes.data)
     assert len(places) > 20
-    # Four or so; more when this thread is kept from running, and fetches wait meanwhile.
-    assert len(set(places)) < len(places) / 2
+    assert len(set(places)) < len(places) / 3
 
 
 def test_records_that_are_kept_stay_as_they_are(bootstrap_servers: str, partition: TopicPartition) -> None:

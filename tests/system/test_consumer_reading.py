@@ -16,6 +16,8 @@ from tests.system.members import read, read_offsets
 from tests.waiting import SECONDS, until
 
 EARLIEST = {"auto_offset_reset": "earliest"}
+ONE_AT_THE_END = {**EARLIEST, "fetch_max_wait_ms": 60_000}
+"""However long it takes to look: at the end of a topic there is one fetch, and no second one after it."""
 
 
 def send(producer: Producer, topic: str, *values: bytes | None, partition: int = 0) -> None:
@@ -146,9 +148,9 @@ def test_a_poll_without_time_returns_at_once(bootstrap_servers: str, producer: P
     with Consumer(bootstrap_servers=bootstrap_servers, **EARLIEST) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         began = time.monotonic()
-        consumer.poll(0)
+        first = consumer.poll(0)
         assert time.monotonic() - began < 20
-        assert until(lambda: consumer.poll(0), "polls without time make progress as well")
+        assert first or until(lambda: consumer.poll(0), "polls without time make progress as well")
 
 
 def test_all_partitions_have_their_turn(
@@ -184,6 +186,7 @@ def test_fetch_min_bytes_waits_until_there_is_enough(
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         send(producer, topic, b"a little")
+        until(lambda: "fetch_min_bytes (5000)" in consumer.diagnose(), "the fetch is under way")
         assert not consumer.poll(1.0), "the fetch waits for more"
         assert "fetch_min_bytes (5000)" in consumer.diagnose()
         send(producer, topic, b"x" * 6000)
@@ -212,7 +215,7 @@ def test_max_partition_fetch_bytes(bootstrap_servers: str, producer: Producer, t
     send(producer, topic, *(b"x" * 1000 for _ in range(40)))
     for limit, least, most in ((5000, 8, 40), (1_000_000, 1, 4)):
         with Consumer(
-            bootstrap_servers=bootstrap_servers, max_partition_fetch_bytes=limit, **EARLIEST
+            bootstrap_servers=bootstrap_servers, max_partition_fetch_bytes=limit, **ONE_AT_THE_END
         ) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             assert least <= fetches_needed(consumer, 40) <= most, limit
@@ -224,7 +227,9 @@ def test_fetch_max_bytes(bootstrap_servers: str, producer: Producer, new_topic: 
     for number in range(4):
         send(producer, topic, *(b"x" * 1000 for _ in range(10)), partition=number)
     for limit, least, most in ((5000, 8, 40), (1_000_000, 1, 7)):
-        with Consumer(bootstrap_servers=bootstrap_servers, fetch_max_bytes=limit, **EARLIEST) as consumer:
+        with Consumer(
+            bootstrap_servers=bootstrap_servers, fetch_max_bytes=limit, **ONE_AT_THE_END
+        ) as consumer:
             consumer.assign(consumer.partitions_for(topic))
             assert least <= fetches_needed(consumer, 40) <= most, limit
 
@@ -255,7 +260,7 @@ def test_all_that_is_there_comes_at_once(bootstrap_servers: str, topic: str) -> 
     with Producer(bootstrap_servers=bootstrap_servers, linger_ms=20, batch_size=100_000) as producer:
         for number in range(20_000):
             producer.send(topic, b"%d" % number, partition=0)
-    with Consumer(bootstrap_servers=bootstrap_servers, max_poll_records=10_000, **EARLIEST) as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, max_poll_records=10_000, **ONE_AT_THE_END) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         polls = 0
         total = 0

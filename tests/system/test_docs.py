@@ -21,7 +21,7 @@ from millstream import Admin, EmbeddedBroker, Producer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SECONDS = 110.0
+SECONDS = 250.0
 
 NAMES = """\
 from millstream import *

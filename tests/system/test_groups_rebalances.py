@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from functools import partial
@@ -62,7 +63,7 @@ def test_a_member_leaves_cleanly_and_the_others_go_on_at_once(
     settings: Settings = {"partition_assignment_strategy": assignor, "session_timeout_ms": 60_000}
     gaps: list[float] = []
     with Member(bootstrap_servers, group, [topic], **settings) as stays:
-        while min(gaps, default=1.0) >= 1.0 and len(gaps) < 3:  # the machine may be busy
+        while min(gaps, default=1.0) >= 1.0 and len(gaps) < 10:  # the machine may be busy
             with Member(bootstrap_servers, group, [topic], **settings) as leaves:
                 until_shared(everything, [stays, leaves], [2, 2])
                 last = leaves.owned
@@ -159,10 +160,11 @@ def test_a_deletion_that_was_not_noticed_does_not_hold_up_a_rebalance(
 
 
 def test_a_pattern_needs_the_whole_name_and_leaves_internal_topics_out(
-    bootstrap_servers: str, new_topic: NewTopic, group: str
+    bootstrap_servers: str, admin: Admin, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(1, "a")
-    with Member(bootstrap_servers, group, pattern=".*") as member:
+    admin.reset_offsets(f"{group}-before", "latest", topics=topic)  # makes the topic of offsets
+    with Member(bootstrap_servers, group, pattern=f"__.*|{re.escape(topic)}") as member:
         until(lambda: partitions_of(topic, 0) <= member.owned, "the pattern matches")
         assert not any(each.topic.startswith("__") for each in member.owned)
         member.call(lambda consumer: consumer.subscribe(pattern=topic[:-1], listener=member.recorder))

@@ -35,7 +35,7 @@ from tests.system.members import (
     until_shared,
 )
 from tests.system.raw_client import RawClient
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
@@ -44,7 +44,7 @@ def produce(producer: Producer, topic: str, partitions: int, count: int) -> None
     """Records numbered by their values, in turn to each partition; returns when all are stored."""
     futures = [producer.send(topic, b"%d" % number, partition=number % partitions) for number in range(count)]
     for future in futures:
-        future.result(30)
+        future.result(SECONDS)
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
@@ -135,7 +135,7 @@ def test_the_first_member_leads_and_the_others_see_only_their_part(
     everything = partitions_of(topic, 0, 1, 2, 3)
     with (
         Member(bootstrap_servers, group, [topic], partition_assignment_strategy="range") as leader,
-        RawClient(bootstrap_servers, timeout=30) as raw,
+        RawClient(bootstrap_servers) as raw,
     ):
         until_owns(leader, everything)
         leader_id = leader.call(lambda consumer: consumer.group_metadata().member_id)
@@ -163,8 +163,8 @@ def raw_join(raw: RawClient, group: str, topic: str, member_id: str) -> JoinGrou
     return raw.call(
         JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
             member_id=member_id,
             group_instance_id=None,
             protocol_type=PROTOCOL_TYPE,
@@ -250,7 +250,7 @@ def test_members_without_a_common_assignor_are_refused(
         until_owns(member, partitions_of(topic, 0))
         stranger.subscribe([topic])
         with pytest.raises(InconsistentGroupProtocolError, match="partition_assignment_strategy"):
-            stranger.poll(30)
+            stranger.poll(SECONDS)
         assert member.owned == partitions_of(topic, 0)
 
 

@@ -24,7 +24,7 @@ from tests.system.members import (
 )
 from tests.waiting import SECONDS, until
 
-SESSION: Settings = {"session_timeout_ms": 30_000}
+SESSION: Settings = {"session_timeout_ms": 60_000}
 
 
 def test_a_restart_within_the_session_causes_no_rebalance(

@@ -40,8 +40,9 @@ TOPIC = "good"
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """Its data are in a directory that nobody else writes to, so that one can see what it makes there."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("hostile") / "data") as running:
         with RawClient(running.bootstrap_servers) as client:
             client.create_topic(TOPIC)
         yield running

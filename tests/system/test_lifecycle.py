@@ -75,7 +75,7 @@ def test_sigterm_stops_within_two_seconds(tmp_path: Path) -> None:
         assert (data / ".clean-shutdown").exists()
         return took
 
-    soon_enough(attempt, 2.0, "seconds until it has stopped")
+    soon_enough(attempt, 2.0, "seconds until it has stopped", attempts=6)
 
 
 def test_the_broker_ends_with_its_program(tmp_path: Path) -> None:

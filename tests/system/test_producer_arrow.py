@@ -218,10 +218,13 @@ def test_small_calls_share_batches(bootstrap_servers: str, topic: str) -> None:
         bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000
     ) as producer:
         rows = pyarrow.record_batch({"value": [b"v"], "partition": [0]})
+        producer.send_arrow(topic, rows)
+        producer.flush(SECONDS)  # Kafka may refuse the first for a while: the partition was just made
+        before = producer.metrics()["batches_sent"]
         futures = [producer.send_arrow(topic, rows) for _ in range(200)]
         producer.flush(SECONDS)
         assert [future.result(0) for future in futures] == [1] * 200
-        assert producer.metrics()["batches_sent"] <= 2
+        assert producer.metrics()["batches_sent"] - before <= 2
 
 
 @pytest.mark.usefixtures("compiled")
@@ -287,13 +290,20 @@ def test_every_row_once_through_a_network_that_breaks(tmp_path: Path) -> None:
             retry_backoff_ms=1,
         ) as producer:
             producer.send("t", b"first").result(SECONDS)
+            futures = []
+
+            def send_more() -> bool:
+                """Until something was lost on the way: a network may break between two batches."""
+                futures.append(producer.send_arrow("t", numbers(5000)))
+                return bool(producer.metrics()["batch_retries"])
+
             with proxy.breaking():
-                futures = [producer.send_arrow("t", numbers(5000)) for _ in range(3)]
-            assert [future.result(SECONDS) for future in futures] == [5000] * 3
-            assert producer.metrics()["batch_retries"] > 0
+                until(send_more, "a batch was sent again")
+            assert [future.result(SECONDS) for future in futures] == [5000] * len(futures)
         (records,) = read_topic(proxy.address, "t")
-    assert [record.value for record in records] == [b"first", *(b"%d" % n for n in range(5000))] + [
-        b"%d" % n for _ in range(2) for n in range(5000)
+    assert [record.value for record in records] == [
+        b"first",
+        *(b"%d" % n for _ in futures for n in range(5000)),
     ]
 
 

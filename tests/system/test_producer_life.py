@@ -144,22 +144,28 @@ def test_futures_work_with_the_library_and_asyncio(producer: Producer, topic: st
     assert asyncio.run(send()).partition == 0
 
 
-def test_callbacks_may_send_but_not_wait(producer: Producer, topic: str) -> None:
+def test_callbacks_may_send_but_not_wait(bootstrap_servers: str, topic: str) -> None:
     outcomes: list[Any] = []
     finished = threading.Event()
 
-    def callback(future: object) -> None:
-        outcomes.append(producer.send(topic, b"from a callback"))
-        for wait in (producer.flush, lambda: producer.send("unknown-topic-in-callback", b"v")):
-            try:
-                wait()
-            except MisuseError as error:
-                outcomes.append(error)
-        finished.set()
+    # It lingers, so that there is a callback before there is an outcome: later, this thread would call it.
+    patient = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    with Producer(bootstrap_servers=bootstrap_servers, **patient) as producer:
 
-    producer.send(topic, b"v").add_done_callback(callback)
-    assert finished.wait(SECONDS)
-    assert outcomes[0].result(SECONDS).topic == topic
+        def callback(future: object) -> None:
+            outcomes.append(producer.send(topic, b"from a callback"))
+            for wait in (producer.flush, lambda: producer.send("unknown-topic-in-callback", b"v")):
+                try:
+                    wait()
+                except MisuseError as error:
+                    outcomes.append(error)
+            finished.set()
+
+        producer.send(topic, b"v").add_done_callback(callback)
+        producer.flush(SECONDS)
+        assert finished.wait(SECONDS)
+        producer.flush(SECONDS)
+        assert outcomes[0].result(0).topic == topic
     assert len(outcomes) == 3
 
 
@@ -212,7 +218,7 @@ from millstream.producer import Producer, RecordFuture
 producer = Producer(bootstrap_servers="{bootstrap_servers}", linger_ms=60000, delivery_timeout_ms=120000)
 producer.send("{topic}", b"never closed", partition=0)
 """
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", program], timeout=SECONDS, check=True)
     (record,) = read_topic(bootstrap_servers, topic)[0]
     assert record.value == b"never closed"
 

@@ -31,7 +31,7 @@ def test_a_topic_of_another_shape(millstream_broker, millstream_topic):
 
 def test_waits_in_vain(millstream_broker, millstream_topic, millstream_records):
     send(millstream_broker, millstream_topic, b"only one")
-    millstream_records(millstream_topic, 2, timeout=0.5)
+    millstream_records(millstream_topic, 2, timeout=5)
 
 
 def test_topics_are_gone_after_their_tests(millstream_broker, millstream_topic):
@@ -43,7 +43,7 @@ def test_topics_are_gone_after_their_tests(millstream_broker, millstream_topic):
 def test_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "-q", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert "1 failed, 3 passed" in done.stdout, done.stdout
     assert "1 of 2 records in test_waits_in_vain-" in done.stdout
     assert "only one" in done.stdout

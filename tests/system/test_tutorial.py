@@ -26,7 +26,7 @@ def steps(language: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_works_as_written(tmp_path: Path) -> None:
     commands, programs = steps(""), steps("py")
     with EmbeddedBroker() as broker:

@@ -101,7 +101,10 @@ class ConfigAdmin(AdminSession):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change settings of a running broker; None brings one back to what its file says."""
+        """Change settings of a running broker; None brings one back to what its file says.
+
+        The embedded broker refuses, with InvalidRequestError: its settings are given at its start.
+        """
         entries = _entries(changes, {}, {})
         self._alter(_Resource.BROKER, [str(broker_id)], entries, validate_only, self._deadline(timeout))
 

@@ -106,7 +106,7 @@ def consume(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="The same for keys.",
+            help="How keys are read, as values are.",
             rich_help_panel=_FORMATS,
             autocompletion=completion.words(*VALUE_FORMATS),
         ),

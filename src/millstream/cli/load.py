@@ -15,7 +15,6 @@ from millstream.cli.slips import slip_of
 
 if TYPE_CHECKING:
     from millstream.cli.loading import LoadOrder
-    from millstream.spark.load.status import LoadStatus
 
 _OTHERS = ("status", "rejected", "replay")
 _TAKEN_FOR_A_TOPIC = "millstream.taken_for_a_topic"
@@ -100,7 +99,9 @@ def run(
     max_bytes: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="About so many bytes a cycle: 64MiB.", rich_help_panel=load_options.CYCLES
+            metavar="SIZE",
+            help="About so many bytes a cycle, such as 64MiB.",
+            rich_help_panel=load_options.CYCLES,
         ),
     ] = None,
     max_seconds: Annotated[
@@ -123,7 +124,9 @@ def run(
     target_file_size: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="How large files should be: 128MiB.", rich_help_panel=load_options.TABLE
+            metavar="SIZE",
+            help="How large files should be, such as 128MiB.",
+            rich_help_panel=load_options.TABLE,
         ),
     ] = None,
     compact: Annotated[
@@ -246,31 +249,14 @@ def status(
       millstream load status orders -g lake --to delta:orders
       millstream load status orders -g lake --to delta:orders --json | jq .lag
     """
+    from millstream.cli.load_report import print_status
     from millstream.cli.loading import read_status
 
     found = read_status(servers, to, group, topics)
     if as_json:
         print_json(found.as_dict())
     else:
-        _print_status(found)
-
-
-def _print_status(found: LoadStatus) -> None:
-    columns = ("topic", "partition", "loaded", "committed", "end", "lag", "note")
-    rows = [
-        (*one.partition, one.loaded, one.committed, one.log_end, one.lag, one.note)
-        for one in found.partitions
-    ]
-    print_table(columns, rows)
-    if found.lost:
-        print()
-        print_table(
-            ("lost topic", "partition", "start", "end", "reason", "noticed"),
-            [
-                (one.topic, one.partition, one.start, one.end, str(one.reason), one.noticed_at.isoformat())
-                for one in found.lost
-            ],
-        )
+        print_status(found)
 
 
 def rejected(

@@ -15,7 +15,7 @@ START: Final = "Where it starts"
 SPARK: Final = "Spark and the group"
 
 Topics = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="What to load.", autocompletion=completion.topics)
+    list[str], typer.Argument(metavar="TOPIC", help="What is loaded.", autocompletion=completion.topics)
 ]
 Group = Annotated[
     str,

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from millstream.cli.connect import client_properties, open_admin, require_broker
+from millstream.cli.load_places import require_table
 from millstream.cli.load_progress import shown
-from millstream.cli.outcome import DONE, CommandError, UsageError
-from millstream.cli.output import count, print_json, print_table, size
+from millstream.cli.load_report import print_report
+from millstream.cli.outcome import DONE, CommandError, UsageError, warn
+from millstream.cli.output import count, print_json, print_table
 from millstream.cli.properties import read_properties, unescaped
 from millstream.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from millstream.spark.load.decisions import OnRecreated, Starting
     from millstream.spark.load.load import Load
-    from millstream.spark.load.report import LoadReport
+    from millstream.spark.load.replay import ReplayReport
     from millstream.spark.load.status import LoadStatus
+    from millstream.spark.sinks.base import Sink
 
 _NOT_PROPERTIES = {
     "group.id": "use --group",
@@ -30,6 +32,8 @@ _NOT_PROPERTIES = {
     "auto.offset.reset": "use --starting",
     "enable.auto.commit": "a load commits by itself",
 }
+_MASTERS = r"local|spark|k8s|yarn$|sc://"
+"""What Spark itself asks of a master, before it says so with a traceback of Java's; and Spark Connect."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -68,10 +72,12 @@ class LoadOrder:
 
 def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
     """Load once, or ``every`` so many seconds until a signal ends it; returns the exit code."""
-    load = _load(order)
-    with _hints(order), shown(load):
+    with _load(order) as load, _hints(order), shown(load):
         report = load.run_once() if every is None else load.run(every=every)
-    _print_report(report, as_json=as_json)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        print_report(report, once=every is None)
     sys.stdout.flush()
     return DONE if load.stop_signal is None else 128 + load.stop_signal
 
@@ -96,7 +102,9 @@ def _hints(order: LoadOrder) -> Iterator[None]:
         raise
 
 
-def _load(order: LoadOrder) -> Load:
+@contextmanager
+def _load(order: LoadOrder) -> Iterator[Load]:
+    """What was typed as a load. Its sink is closed when the block ends."""
     make = _session(order)
     max_bytes = read_size(order.max_bytes, "--max-bytes")
     target_file_size = read_size(order.target_file_size, "--target-file-size")
@@ -111,35 +119,35 @@ def _load(order: LoadOrder) -> Load:
     from millstream.spark.sinks.addresses import sink_for
 
     brokers = {"bootstrap_servers": order.servers}
-    sink = sink_for(order.to, order.topics, brokers, target_file_size)
-    return Load(
-        spark.get,
-        topics=order.topics,
-        group_id=order.group,
-        sink=sink,
-        bootstrap_servers=order.servers,
-        properties=properties,
-        value_format=order.value_format,
-        schema=schema,
-        checks=order.checks,
-        sql=sql,
-        headers=order.headers,
-        avro_schema=order.avro_schema,
-        avro_prefix=order.avro_prefix,
-        csv_delimiter=unescaped(order.csv_delimiter),
-        csv_quote=order.csv_quote,
-        partition_by=order.partition_by,
-        add_columns=order.add_columns,
-        instance_id=order.instance_id,
-        starting=cast("Starting", order.starting),  # Load checks it
-        fail_on_data_loss=not order.accept_data_loss,
-        on_recreated=cast("OnRecreated", order.on_recreated),
-        max_records=order.max_records,
-        max_bytes=max_bytes,
-        max_seconds=order.max_seconds,
-        target_file_size=target_file_size if order.compact else None,
-        compact=order.compact,
-    )
+    with closing(sink_for(order.to, order.topics, brokers, target_file_size)) as sink:
+        yield Load(
+            spark.get,
+            topics=order.topics,
+            group_id=order.group,
+            sink=sink,
+            bootstrap_servers=order.servers,
+            properties=properties,
+            value_format=order.value_format,
+            schema=schema,
+            checks=order.checks,
+            sql=sql,
+            headers=order.headers,
+            avro_schema=order.avro_schema,
+            avro_prefix=order.avro_prefix,
+            csv_delimiter=unescaped(order.csv_delimiter),
+            csv_quote=order.csv_quote,
+            partition_by=order.partition_by,
+            add_columns=order.add_columns,
+            instance_id=order.instance_id,
+            starting=cast("Starting", order.starting),  # Load checks it
+            fail_on_data_loss=not order.accept_data_loss,
+            on_recreated=cast("OnRecreated", order.on_recreated),
+            max_records=order.max_records,
+            max_bytes=max_bytes,
+            max_seconds=order.max_seconds,
+            target_file_size=target_file_size if order.compact else None,
+            compact=order.compact,
+        )
 
 
 def _require_names(order: LoadOrder) -> None:
@@ -149,14 +157,29 @@ def _require_names(order: LoadOrder) -> None:
 
 def _session(order: LoadOrder) -> Callable[[], Any]:
     """What makes the Spark session, when it is called."""
+    if not re.match(_MASTERS, order.master):
+        raise UsageError(
+            f"--master {order.master!r} is no Spark: give local[*], spark://HOST:PORT, yarn, k8s://… or "
+            "sc://HOST:PORT"
+        )
     conf = read_properties(order.conf, "--conf")
 
     def make() -> Any:
         from millstream.spark.java import load_session
 
-        return load_session(order.master, queries=order.sql is not None, **conf)
+        session = load_session(order.master, queries=order.sql is not None, **conf)
+        _keep_from_telling_twice()  # not before: importing PySpark takes a while, in which Java starts
+        return session
 
     return make
+
+
+def _keep_from_telling_twice() -> None:
+    """PySpark logs a query that makes no sense, with all of Java's stack; the command says it in a line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def read_size(text: str | None, option: str) -> int | None:
@@ -165,7 +188,7 @@ def read_size(text: str | None, option: str) -> int | None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
-        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or 64MiB")
+        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or one like 64MiB")
     return max(1, int(float(match[1]) * _UNITS[match[2].lower()]))
 
 
@@ -179,37 +202,21 @@ def _text_or_file(text: str | None, option: str) -> str | None:
         raise UsageError(f"{option} {text!r}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _print_report(report: LoadReport, *, as_json: bool) -> None:
-    if as_json:
-        print_json(report.as_dict())
-        return
-    if report.ranges:
-        rows = [(one.topic, one.partition, one.start, one.end, one.offsets) for one in report.ranges]
-        print_table(("topic", "partition", "from", "to", "offsets"), rows)
-        print()
-    for note in report.notes:
-        print(f"note: {note}")
-    for lost in report.lost:
-        print(f"lost: {lost.topic}-{lost.partition} [{lost.start}, {lost.end}), {lost.reason}")
-    cycles, files = count(report.cycles, "cycle"), count(report.files, "file")
-    speed = f", {report.records / report.seconds:,.0f} records/s" if report.seconds > 0 else ""
-    print(
-        f"{count(report.loaded, 'row')} loaded into {report.sink}, {report.rejected:,} rejected; "
-        f"{cycles}, {files}, {size(report.bytes)}, {report.seconds:.1f} s{speed}"
-    )
-
-
 # ---- looking at loads
 
 
 def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> LoadStatus:
     """How a load stands."""
-    from millstream.cli.names import hints_for_topics
+    from millstream.cli.names import hints_for_a_new_group, hints_for_topics
     from millstream.spark.load.status import status
     from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_for(to, topics, {"bootstrap_servers": servers})
-    with open_admin(servers) as admin, hints_for_topics(admin, topics):
+    with (
+        closing(sink_for(to, topics, {"bootstrap_servers": servers})) as sink,
+        open_admin(servers) as admin,
+        hints_for_topics(admin, topics),
+        hints_for_a_new_group(admin, group),
+    ):
         return status(admin, sink, group, topics)
 
 
@@ -217,29 +224,9 @@ def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
     """The newest rejected rows, ready for printing."""
     from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_for(to, (), {"bootstrap_servers": servers})
-    _require_table(to)
-    return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
-
-
-def _require_table(to: str) -> None:
-    """Raise where a directory holds no table: nothing rejected is good news only of a table that is there."""
-    kind, _, place = to.partition(":")
-    table = Path(place)
-    if (
-        kind.lower() != "delta"
-        or _is_a_table(table)
-        or _is_a_table(table.with_name(f"{table.name}_rejected"))
-    ):
-        return
-    beside = [path.name for path in table.parent.glob("*") if _is_a_table(path)]
-    near = difflib.get_close_matches(table.name, beside, n=1)
-    hint = f"did you mean delta:{table.with_name(near[0])}?" if near else "check the directory"
-    raise CommandError(f"there is no table {to}: {hint}")
-
-
-def _is_a_table(path: Path) -> bool:
-    return (path / "_delta_log").is_dir()
+    with closing(sink_for(to, (), {"bootstrap_servers": servers})) as sink:
+        require_table(to, sink, servers)
+        return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:
@@ -256,12 +243,27 @@ def _printable(row: dict[str, Any]) -> dict[str, Any]:
 
 def run_replay(order: LoadOrder, *, as_json: bool) -> None:
     """Feed rejected rows back."""
-    from millstream.spark.load.pipeline import Pipeline, Shaping
-    from millstream.spark.load.replay import replay
+    from millstream.spark.load.replay import NOT_LOADED
     from millstream.spark.sinks.addresses import sink_for
 
-    sink = sink_for(order.to, (), {"bootstrap_servers": order.servers})
-    _require_table(order.to)
+    with closing(sink_for(order.to, (), {"bootstrap_servers": order.servers})) as sink:
+        require_table(order.to, sink, order.servers)
+        report = _replayed(order, sink)
+    if report.reasons[NOT_LOADED] == report.examined > 0:
+        warn(f"group {order.group} has loaded none of these rows into {sink.name}: is its name right?")
+    if as_json:
+        print_json(report.as_dict())
+        return
+    if report.reasons:
+        print_table(("still rejected", "reason"), [(n, why) for why, n in report.reasons.most_common()])
+        print()
+    print(f"{report.readmitted:,} of {count(report.examined, 'rejected row')} moved to {sink.name}")
+
+
+def _replayed(order: LoadOrder, sink: Sink) -> ReplayReport:
+    from millstream.spark.load.pipeline import Pipeline, Shaping
+    from millstream.spark.load.replay import replay
+
     pipeline = Pipeline.of(
         Shaping(
             value_format=order.value_format,
@@ -277,11 +279,4 @@ def run_replay(order: LoadOrder, *, as_json: bool) -> None:
         )
     )
     spark = _session(order)() if pipeline.needs_spark_for_tables else None
-    report = replay(spark, sink, pipeline, group_id=order.group)
-    if as_json:
-        print_json(report.as_dict())
-        return
-    if report.reasons:
-        print_table(("still rejected", "reason"), [(n, why) for why, n in report.reasons.most_common()])
-        print()
-    print(f"{report.readmitted:,} of {count(report.examined, 'rejected row')} moved to {sink.name}")
+    return replay(spark, sink, pipeline, group_id=order.group)

@@ -61,7 +61,9 @@ def produce(
     ] = ",",
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="Send all to this one.", show_default="by the key"),
+        typer.Option(
+            "--partition", "-p", metavar="N", min=0, help="Send all to this one.", show_default="by the key"
+        ),
     ] = None,
     from_line: Annotated[
         int,

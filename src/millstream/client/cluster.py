@@ -103,9 +103,6 @@ class Cluster:
     def controller(self) -> Broker | None:
         return None if self.controller_id is None else self.brokers.get(self.controller_id)
 
-    def topic_names_by_id(self) -> dict[bytes, str]:
-        return {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
-
     # -- the next snapshot
 
     def updated(self, response: MetadataResponse, asked: Iterable[str] | None) -> Cluster:

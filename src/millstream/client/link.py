@@ -74,6 +74,7 @@ class Link:
         self._owner = owner
         self._queue: deque[Call] = deque()
         self._in_flight: deque[Call] = deque()
+        self._fetches = 0
         self._next_correlation_id = 0
         self._attempt: PendingConnection | None = None
         self._connection: FrameConnection | None = None
@@ -96,7 +97,7 @@ class Link:
     @property
     def has_fetch(self) -> bool:
         """Whether a fetch is under way, or waits for its turn: a broker may keep it until there is data."""
-        return any(call.is_fetch for calls in (self._in_flight, self._queue) for call in calls)
+        return self._fetches > 0
 
     @property
     def has_room(self) -> bool:
@@ -124,6 +125,7 @@ class Link:
             self._reactor.defer(lambda: call.fail(NetworkError(f"{self.broker}: the client is closed")))
             return
         self._queue.append(call)
+        self._fetches += call.is_fetch
         self._watch_deadline(call.deadline_ms)
         if self.phase is Phase.READY:
             self._flush()
@@ -228,6 +230,7 @@ class Link:
             self._write(request, call.version, call.correlation_id)
         except MillstreamError as error:
             refused = error
+            self._fetches -= call.is_fetch
             self._reactor.defer(lambda: call.fail(refused))
             return
         call.sent_ms = self._last_used_ms = now_ms
@@ -269,6 +272,7 @@ class Link:
             )
         _, response = decode_response(call.request_type, call.version, frame)
         self._in_flight.popleft()
+        self._fetches -= call.is_fetch
         self._last_used_ms = now_ms = self._reactor.now_ms()
         self._metrics.answered(call.name, now_ms - call.sent_ms, len(frame) + 4)
         self._throttle(getattr(response, "throttle_time_ms", 0), now_ms)
@@ -315,6 +319,7 @@ class Link:
             )
         for call in [call for call in self._queue if call.deadline_ms <= now_ms]:
             self._queue.remove(call)
+            self._fetches -= call.is_fetch
             self._metrics.requests_timed_out += 1
             call.fail(NetworkError(f"{self.broker}: there was no connection to send {call.name} in its time"))
         deadlines = [call.deadline_ms for calls in (self._queue, self._in_flight) for call in calls]
@@ -370,6 +375,7 @@ class Link:
         calls = [*self._in_flight, *self._queue]
         self._in_flight.clear()
         self._queue.clear()
+        self._fetches = 0
         self._metrics.requests_failed += len(calls)
         for call in calls:
             call.fail(error)

@@ -74,7 +74,6 @@ class Metadata:
     ) -> None:
         self.cluster = Cluster.empty()
         self.last_error: MillstreamError | None = None
-        self.refreshes = 0
         self._reactor = reactor
         self._send = send
         self._on_update = on_update
@@ -136,9 +135,16 @@ class Metadata:
         ``can_wait`` may be answered after a fetch that waits for data.
         """
         wanted = None if topics is None else frozenset(topics)
-        if done is not None or not any(ask.covers(wanted, create, can_wait) for ask in self._asks):
+        asks = self._asks + (self._asked or []) if self._is_news(wanted) else self._asks
+        if done is not None or not any(ask.covers(wanted, create, can_wait) for ask in asks):
             self._asks.append(_Ask(wanted, done, create, can_wait))
         self._plan()
+
+    def _is_news(self, topics: frozenset[str] | None) -> bool:
+        """Whether nothing is known of these topics yet: then nothing can have changed since they were asked
+        for, and the answer that is on its way will do.
+        """
+        return topics is not None and len(topics) > 0 and topics.isdisjoint(self.cluster.topics)
 
     def refresh_tracked(self, *, can_wait: bool = False) -> None:
         """Something that was known turned out to be wrong: ask for all tracked topics again."""
@@ -220,7 +226,6 @@ class Metadata:
             return
         done, self._asked = self._asked or [], None
         self.last_error = None
-        self.refreshes += 1
         self.cluster = self.cluster.updated(response, asked)
         self._drop_idle()
         self._watch_age()

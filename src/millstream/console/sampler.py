@@ -48,7 +48,9 @@ class Sampler:
         self.refresh_s = refresh_s
         self.current = View()
         self._look = look
-        self._history = History(gap_ms=round((_GAP_REFRESHES * refresh_s + _PATIENCE_SECONDS) * 1000))
+        self._gap_s = _GAP_REFRESHES * refresh_s + _PATIENCE_SECONDS
+        self._history = History(gap_ms=round(self._gap_s * 1000))
+        self._took_s = 0.0
         self._wanted = asyncio.Event()
         self._is_fresh = asyncio.Event()
         """Set from the end of a round until it falls asleep: what is known is then at most a refresh old."""
@@ -97,7 +99,7 @@ class Sampler:
                 self._sleep()
 
     async def _round(self) -> None:
-        before = self.current
+        before, started_s = self.current, _now_s()
         try:
             snapshot = await on_a_thread(self._look, "millstream-console-sampler")
         except Exception as error:  # noqa: BLE001 - whatever it is, the next round may succeed
@@ -106,9 +108,15 @@ class Sampler:
             )
         else:
             now_s = _now_s()
+            self._allow_for(now_s - started_s)
             self._history.add(snapshot.sample(round(now_s * 1000)))
             self.current = View(snapshot, self._history.rates, now_s, "", before.rounds + 1)
         self._is_fresh.set()
+
+    def _allow_for(self, took_s: float) -> None:
+        """Rounds that take long, and the rest after each of them, are no pause between two samples."""
+        self._history.gap_ms = round((self._gap_s + self._took_s + took_s) * 1000)
+        self._took_s = took_s
 
     def _sleep(self) -> None:
         self._wanted.clear()

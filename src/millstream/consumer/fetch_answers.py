@@ -55,7 +55,7 @@ class FetchAnswers:
         ahead = offset != state.position.offset
         if answer.error_code != ErrorCode.NONE:
             self._reading.positions.rotate(state.partition)
-            self._partition_failed(state, offset, answer.error_code, ahead, now_ms)
+            self._partition_failed(state, offset, answer.error_code, ahead, frame.node_id, now_ms)
             return
         state.succeeded()
         _note_offsets(state, answer)
@@ -97,16 +97,17 @@ class FetchAnswers:
         state.caught_up_since_ms = None
 
     def _partition_failed(
-        self, state: PartitionState, offset: int, code: int, ahead: bool, now_ms: int
+        self, state: PartitionState, offset: int, code: int, ahead: bool, node_id: int, now_ms: int
     ) -> None:
         error = partition_error(code, state.partition)
-        had_preferred, state.preferred_replica = state.preferred_replica, None
+        state.preferred_replica = None
         if ahead:  # it is asked for again when its turn comes, and judged then
             self._reading.retry_later(state, error, now_ms)
             self._reading.want_metadata([state.partition.topic] if wants_metadata(error) else [])
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # A follower may lag behind the leader: only the leader's word counts.
-            if had_preferred is None:
+            # A follower may lag behind the leader: only the leader's word counts. (Which of them has answered
+            # is not what is preferred now: the advice may have grown old while the fetch was waiting there.)
+            if state.leader is not None and node_id == state.leader.node_id:
                 gone = OffsetOutOfRangeError(offsets={state.partition: offset})
                 self._reading.reset_or_report(state, gone)
         elif code == ErrorCode.CORRUPT_MESSAGE:

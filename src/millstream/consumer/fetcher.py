@@ -166,11 +166,7 @@ class Fetcher:
         if committed is None or committed.offset < 0:
             self._reading.reset_or_report(state, NoOffsetForPartitionError([state.partition]))
             return
-        epoch = committed.leader_epoch
-        known = state.leader.epoch if state.leader is not None else None
-        if epoch is not None and known is not None and epoch > known:  # others know of a newer leader
-            self._reading.want_metadata([state.partition.topic])
-        state.jump(Position(committed.offset, epoch), validate=True)
+        state.jump(Position(committed.offset, committed.leader_epoch), validate=True)
 
     # -- searches
 
@@ -180,9 +176,6 @@ class Fetcher:
         Returns the number that the event OffsetsFound or OffsetsNotFound will carry.
         """
         return self._searches.start(timestamps, deadline_ms)
-
-    def cancel_search(self, number: int) -> None:
-        self._searches.cancel(number)
 
     # -- records
 

@@ -61,9 +61,6 @@ class OffsetSearches:
         self._finish_if_done(self._searches[number])
         return number
 
-    def cancel(self, number: int) -> None:
-        self._searches.pop(number, None)
-
     def poll(self, now_ms: int) -> list[Send]:
         sends: list[Send] = []
         for search in list(self._searches.values()):

@@ -44,6 +44,9 @@ from millstream.wire.primitives import INT64_MAX
 AnswerT = TypeVar("AnswerT", ListOffsetsPartitionResponse, EpochEndOffset)
 
 _CONSUMER_REPLICA_ID = -1
+_PATIENCE = 5
+"""So often metadata is asked for while it is older than a position. Then the leader that it names is asked
+all the same: no leader may ever reach that epoch, as in a cluster that was restored from an older copy."""
 
 
 class PositionRequests(ABC, Generic[AnswerT]):
@@ -169,6 +172,17 @@ class Validations(PositionRequests[EpochEndOffset]):
 
     phase = Phase.VALIDATING
 
+    def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
+        """A leader of the past knows nothing of later epochs: its word would cost a good position."""
+        ready = []
+        for state in due:
+            if state.failures < _PATIENCE and _is_led_by_the_past(state):
+                error = partition_error(ErrorCode.UNKNOWN_LEADER_EPOCH, state.partition)
+                self._reading.retry_or_report(state, error, now_ms)
+            else:
+                ready.append(state)
+        return super().poll(ready, now_ms)
+
     def _ask(self, token: int, node_id: int, states: Sequence[PartitionState], now_ms: int) -> Send:
         topics: defaultdict[str, list[OffsetForLeaderPartition]] = defaultdict(list)
         for state in states:
@@ -200,6 +214,13 @@ class Validations(PositionRequests[EpochEndOffset]):
             state.validated()
         else:
             super()._settle_failure(state, error, now_ms)
+
+
+def _is_led_by_the_past(state: PartitionState) -> bool:
+    """Whether the position was read, or committed, under a later leader than the one that is known."""
+    assert state.leader is not None and state.leader.epoch is not None
+    assert state.position is not None and state.position.leader_epoch is not None
+    return state.position.leader_epoch > state.leader.epoch
 
 
 def _build_validation(

@@ -90,16 +90,10 @@ class FrameConnection:
         self._reading = True
         self._open = True
         self.unsent_bytes = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.last_read_ms = self.frame_started_ms = reactor.now_ms()
+        self.last_read_ms = reactor.now_ms()
         reactor.watch(self._fd, READABLE, self._ready)
 
     # --- the owner's side
-
-    @property
-    def is_open(self) -> bool:
-        return self._open
 
     @property
     def frame_incomplete(self) -> bool:
@@ -171,7 +165,6 @@ class FrameConnection:
             )
             self.close(cut)
             return
-        self.bytes_received += count
         self.last_read_ms = self._reactor.now_ms()
         if self._frame is None:
             self._split(count)
@@ -203,8 +196,6 @@ class FrameConnection:
                 return
             position += size
         self._partial = bytes(view[position:])
-        if self._partial:
-            self.frame_started_ms = self.last_read_ms
 
     def _start_frame(self, size: int, begun: memoryview) -> None:
         room = min(size, max(self._eager_bytes, 2 * len(begun)))
@@ -215,7 +206,6 @@ class FrameConnection:
         self._frame[: len(begun)] = begun
         self._frame_size = size
         self._frame_filled = len(begun)
-        self.frame_started_ms = self.last_read_ms
 
     def _grow_frame(self) -> None:
         assert self._frame is not None, "only a frame that has begun can grow"
@@ -257,7 +247,6 @@ class FrameConnection:
             while self._queue:
                 sent = self._send_some()
                 self.unsent_bytes -= sent
-                self.bytes_sent += sent
         except (BlockingIOError, InterruptedError):
             self._set_interest(self._interest | WRITABLE)
             return

@@ -40,7 +40,6 @@ class PartitionQueue:
         "door",
         "identity",
         "last_acked",
-        "last_acked_offset",
         "next_sequence",
         "on_wire",
         "open",
@@ -63,7 +62,6 @@ class PartitionQueue:
         self.next_sequence = 0
         self.assigned = 0
         self.last_acked = -1
-        self.last_acked_offset = -1
         self.unresolved: int | None = None
 
     def __repr__(self) -> str:

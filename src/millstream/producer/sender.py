@@ -190,7 +190,7 @@ class Sender:
         """The broker has written the batch."""
         self._arrived(batch)
         if self._sequences is not None:
-            self._sequences.accepted(batch, base_offset)
+            self._sequences.accepted(batch)
         if batch.done:
             return []
         self._accumulator.finish(batch)
@@ -218,7 +218,7 @@ class Sender:
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # The broker has it, but has forgotten where.
             if self._sequences is not None:
-                self._sequences.accepted(batch, -1)
+                self._sequences.accepted(batch)
             self._accumulator.finish(batch)
             return [Finished(batch)]
         return [self._fail(batch, error, record_errors)]

@@ -105,7 +105,7 @@ class Sequences:
 
     # -- outcomes
 
-    def accepted(self, batch: Batch, base_offset: int) -> None:
+    def accepted(self, batch: Batch) -> None:
         """The broker has the batch, now or since an earlier attempt."""
         queue = batch.queue
         self._forget(batch)
@@ -113,8 +113,6 @@ class Sequences:
             return
         if _is_later(batch.last_sequence, queue.last_acked):
             queue.last_acked = batch.last_sequence
-        if base_offset >= 0:
-            queue.last_acked_offset = base_offset + batch.count - 1
 
     def may_repeat(self, batch: Batch, error: BrokerError) -> bool:
         """Whether a refused batch can be sent again, if need be after the partition is restarted."""

@@ -7,16 +7,19 @@ it comes, hands over to that one:
     driver ─▶ Java ───────────── a first task ─▶ its daemon: hand_over, and wait for the other's end
        └────▶ the daemon ahead: imports ─ waits ─▶ take_over: forks workers, as Java asks
 
-Java talks to its daemon through the standard streams. They are passed on, with the environment. When Java
-ends, or its daemon does, Java's end of them is closed, and that ends the one ahead. Where the one ahead is
-missing, or began with anything else than Java's, Java's does the work itself.
+Java talks to its daemon through the standard streams. They are passed on, with all that a process has from
+its parent: environment, directory, limits, signals. When Java ends, or its daemon does, Java's end of the
+streams is closed, and that ends the one ahead. Where the one ahead is missing, or began with anything that
+makes it another than Java's and cannot be changed later, Java's does the work itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import select
+import signal
 import socket
 import stat
 import subprocess
@@ -34,9 +37,17 @@ WORD: Final = "--ahead"
 """The first argument of the one ahead."""
 
 _STREAMS: Final = (0, 1, 2)
-_SPARKS_OWN: Final = ("JAVA_HOME", "MILLSTREAM_", "PYSPARK_", "PYTHONPATH", "PYTHON_", "SPARK_", "_")
-_OF_THE_SHELL: Final = ("OLDPWD", "PWD", "SHLVL")
-"""Variables that Spark's script and Java set, and that no import looks at."""
+_SPARKS_OWN: Final = (
+    *("JAVA_HOME", "MILLSTREAM_", "PYSPARK_", "SPARK_", "_PYSPARK_"),
+    *("PYTHON_DAEMON_", "PYTHON_FAULTHANDLER_", "PYTHON_TRACEBACK_", "PYTHON_UDF_", "PYTHON_UNIX_"),
+    "PYTHON_WORKER_",
+)
+"""How variables begin that Spark sets for its workers. No import looks at them, but for these exceptions."""
+_IMPORTS_LOOK_AT: Final = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH", "SPARK_TESTING")
+_ANYWAY: Final = ("OLDPWD", "PWD", "PYTHONPATH", "SHLVL", "_")
+"""Those of a shell, and one that is looked at as what it makes of ``sys.path``."""
+_END_SECONDS: Final = 5.0
+_LIMITS: Final = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
 class Ahead:
@@ -66,6 +77,14 @@ class Ahead:
     def wait(self, timeout_s: float) -> int:
         """Wait until it has ended; returns its exit code."""
         return self._process.wait(timeout_s)
+
+    def close(self) -> None:
+        """See to its end when Spark has stopped, which ends the one that has taken over."""
+        if os.path.exists(self.address):  # nobody has asked for it
+            self.kill()
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(_END_SECONDS)
 
 
 def _begin(python: str, address: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -107,6 +126,7 @@ def hand_over() -> bool:
             connection.shutdown(socket.SHUT_WR)
             if not connection.recv(1):
                 return False
+            os.setpgid(0, 0)  # as a daemon of Spark's: what is typed at a terminal is for others
             connection.recv(1)  # nothing comes: it has ended
     except (KeyError, OSError):
         return False
@@ -122,13 +142,31 @@ def _is_ours(place: Path) -> bool:
 
 
 def _state() -> dict[str, Any]:
+    """What a process is given by its parent."""
     return {
         "python": sys.executable,
         "arguments": sys.argv,
         "path": sys.path,
         "directory": os.getcwd(),
         "environment": dict(os.environ),
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS},
+        "mask": _file_mask(),
+        "niceness": os.nice(0),
+        "processors": _processors(),
+        "ignored": [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN],
+        "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
     }
+
+
+def _file_mask() -> int:
+    mask = os.umask(0o077)  # there is no other way to ask for it
+    os.umask(mask)
+    return mask
+
+
+def _processors() -> list[int] | None:
+    """Those that the process may run on; None on a system that does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 # ---- the one ahead
@@ -148,7 +186,7 @@ def take_over(number: int, address: str) -> socket.socket | None:
         finally:
             _remove(address)
     streams, state = _received(connection)
-    if state is None or not _began_alike(state):
+    if state is None or not _began_alike(state) or not _limit_alike(state["limits"]):
         connection.close()
         return None
     _become(streams, state)
@@ -166,14 +204,51 @@ def _received(connection: socket.socket) -> tuple[list[int], dict[str, Any] | No
 
 
 def _began_alike(state: Mapping[str, Any]) -> bool:
-    """Whether imports have found here what they would find in Java's daemon."""
+    """Whether imports have found here what they would find in Java's daemon, and what stays is the same."""
     theirs: dict[str, str] = state["environment"]
     unlike = {name for name in {*theirs, *os.environ} if theirs.get(name) != os.environ.get(name)}
-    return state["python"] == sys.executable and all(_is_no_matter(name) for name in unlike)
+    ours = _state()
+    return (
+        all(_is_no_matter(name) for name in unlike)
+        and all(state[name] == ours[name] for name in ("python", "directory", "niceness", "processors"))
+        and _imports_alike(state["path"], theirs.get("SPARK_HOME", ""))
+    )
 
 
 def _is_no_matter(name: str) -> bool:
-    return name.startswith(_SPARKS_OWN) or name in _OF_THE_SHELL
+    return name in _ANYWAY or (name.startswith(_SPARKS_OWN) and name not in _IMPORTS_LOOK_AT)
+
+
+def _imports_alike(path: list[str], home: str) -> bool:
+    """Whether ``path`` differs from ours only by Java's copy of the PySpark that we have.
+
+    In front of all others, Java puts archives of its own Spark. Ours is read from its directory.
+    """
+    if not home:
+        return path == sys.path
+    of_spark = tuple(os.path.join(home, part, "") for part in ("python/lib", "jars"))
+    return _is_our_pyspark(home) and [each for each in path if not each.startswith(of_spark)] == sys.path
+
+
+def _is_our_pyspark(home: str) -> bool:
+    from pyspark import __file__ as found
+
+    try:
+        return os.path.samefile(os.path.dirname(found), home)
+    except OSError:
+        return False
+
+
+def _limit_alike(theirs: Mapping[str, tuple[int, int]]) -> bool:
+    """Take their limits; whether that is allowed. Java raises that of open files as far as it may."""
+    try:
+        for name, (soft, hard) in theirs.items():
+            number = getattr(resource, name)
+            if resource.getrlimit(number) != (soft, hard):
+                resource.setrlimit(number, (soft, hard))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _become(streams: list[int], state: Mapping[str, Any]) -> None:
@@ -182,6 +257,9 @@ def _become(streams: list[int], state: Mapping[str, Any]) -> None:
         os.close(stream)
     os.environ.clear()
     os.environ.update(state["environment"])
-    os.chdir(state["directory"])
+    os.umask(state["mask"])
+    for number in state["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, state["blocked"])
     sys.argv[:] = state["arguments"]
     sys.path[:] = state["path"]

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -69,6 +70,10 @@ _LOCAL_DEFAULTS: Final = {
     # Spark's 200 are for clusters: on one machine a small stream would spend its time on empty tasks.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
+
+_EXECUTOR_ENVIRONMENT: Final = "spark.executorEnv."
+_ELSEWHERE: Final = {"SPARK_HOME", "PYSPARK_GATEWAY_PORT"}
+"""Variables that mean another PySpark than ours, perhaps, or a Java that was started before this program."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -193,6 +198,8 @@ class _SessionOnDemand:
 
     def stop(self) -> None:
         (self._session or self.sparkContext).stop()
+        if self._ahead is not None:
+            self._ahead.close()
 
 
 def _import_ahead() -> None:
@@ -203,16 +210,30 @@ def _import_ahead() -> None:
 
 def _daemon_ahead(master: str, settings: Mapping[str, str]) -> Ahead | None:
     """Start what workers are forked from, where Java would start the same."""
-    if not master.startswith("local") or settings.get(_DAEMON) != _LOCAL_DEFAULTS[_DAEMON]:
+    if not re.fullmatch(r"local(\[.*\])?", master) or settings.get(_DAEMON) != _LOCAL_DEFAULTS[_DAEMON]:
         return None
-    if "SPARK_HOME" in os.environ:  # another PySpark than ours, perhaps
+    if settings.get("spark.python.use.daemon", "true").lower() != "true":
         return None
-    threads = os.environ.get("OMP_NUM_THREADS", settings.get("spark.executor.cores", "1"))
-    added = {"OMP_NUM_THREADS": threads, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"}
+    if _ELSEWHERE & os.environ.keys() or f"{_EXECUTOR_ENVIRONMENT}PYTHONPATH" in settings:
+        return None
     try:
-        return Ahead(settings.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"]), added)
+        return Ahead(os.environ["PYSPARK_PYTHON"], _added_by_java(settings))
     except OSError:  # a directory for temporary files whose name is too long, for example
         return None
+
+
+def _added_by_java(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment of workers, as far as it is not the driver's, or Spark's own matter."""
+    return {
+        "OMP_NUM_THREADS": settings.get("spark.task.cpus", "1"),
+        **{
+            name.removeprefix(_EXECUTOR_ENVIRONMENT): value
+            for name, value in settings.items()
+            if name.startswith(_EXECUTOR_ENVIRONMENT)
+        },
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        "PYTHONUNBUFFERED": "YES",
+    }
 
 
 @contextmanager

@@ -61,6 +61,14 @@ _REFUSED: Final = {
 }
 
 
+# What comes with other formats, and what to do here. The first is a property of a table in Spark's catalog.
+_OF_OTHERS: Final = {
+    "provider": "Spark keeps a table's options from sources in Python: use CREATE TEMPORARY VIEW instead",
+    "path": "topics are no files: name them with subscribe",
+    "topic": "to read one, use subscribe; to write one, a Load with a TopicSink, or Spark's own kafka sink",
+}
+
+
 class Edge(Enum):
     """Where a partition's range starts or ends, when it is not an offset."""
 
@@ -85,6 +93,12 @@ class AtTimes:
     option: str
     or_latest: bool
     """Where nothing is that young: the end of the log, or else an error."""
+
+    def of(self, partition: TopicPartition | None) -> int | None:
+        """The time for a partition, or for all; None where it has none."""
+        if isinstance(self.times, int):
+            return self.times
+        return None if partition is None else self.times.get(partition)
 
 
 Place = Edge | AtOffsets | AtTimes
@@ -136,6 +150,9 @@ class SourceOptions:
 
 def check_names(given: Mapping[str, str]) -> None:
     """Raise ConfigError for an option that there is none of, naming the nearest."""
+    for name, instead in _OF_OTHERS.items():
+        if name in given:
+            raise ConfigError(f"unknown option {name}: {instead}")
     for name in given:
         if name.startswith(_KAFKA) or name.lower() in _BY_SMALL_NAME:
             continue
@@ -194,6 +211,20 @@ def _check_limits(options: SourceOptions) -> None:
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})")
+    if isinstance(options.starting, AtTimes) and isinstance(options.ending, AtTimes):
+        _check_times(options.starting, options.ending)
+
+
+def _check_times(starting: AtTimes, ending: AtTimes) -> None:
+    given = [place.times for place in (starting, ending)]
+    named: set[TopicPartition | None] = {
+        each for times in given if not isinstance(times, int) for each in times
+    }
+    for each in named or {None}:
+        first, last = starting.of(each), ending.of(each)
+        if first is not None and last is not None and last < first:
+            where = "" if each is None else f" for {each}"
+            raise ConfigError(f"{ending.option} ({last}) is before {starting.option} ({first}){where}")
 
 
 def _settings(given: Mapping[str, str], prefix: str | None) -> tuple[dict[str, object], str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from millstream.errors import ConfigError, DataLostError
 from millstream.model import TopicPartition
@@ -68,6 +69,7 @@ def starts(
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Where to start, inside of the log; and what is lost because it is not there."""
     wanted = find(options.starting, seen, cluster)
+    seen = _asked_again(wanted, seen, cluster)
     losses = []
     for each, offset in sorted(wanted.items()):
         if offset < seen.earliest[each]:
@@ -83,13 +85,14 @@ def starts(
 def batch_ranges(
     options: SourceOptions, seen: Seen, cluster: Cluster
 ) -> tuple[list[OffsetRange], list[Loss]]:
-    """What a batch reads, and what of it is not there any more."""
+    """What a batch reads, and what of it is not there any more, or not there yet."""
     start = find(options.starting, seen, cluster)
+    seen = _asked_again(start, seen, cluster)
     end = find(options.ending, seen, cluster)
     if isinstance(options.starting, AtOffsets) and isinstance(options.ending, AtOffsets):
-        _check_order(start, end)
+        _check_order(start, options.ending.offsets)
     ranges = ranges_between(start, end)
-    losses = losses_of_ranges(ranges, seen.earliest)
+    losses = [*losses_of_ranges(ranges, seen.earliest), *_behind_the_end(start, end, seen)]
     kept = []
     for part in without(ranges, losses):
         last = seen.latest[part.topic_partition]
@@ -100,12 +103,34 @@ def batch_ranges(
     return [part for part in kept if part.offsets], losses
 
 
-def _check_order(start: Offsets, end: Offsets) -> None:
-    for each in sorted(end):
-        if end[each] < start[each]:
-            raise ConfigError(
-                f"endingOffsets: {each} ends at {end[each]}, before startingOffsets {start[each]}"
-            )
+def _asked_again(start: Offsets, seen: Seen, cluster: Cluster) -> Seen:
+    """Look again where the log seems to end before a start.
+
+    It may have grown since, and a group have read that; and a new leader may not know its end for a moment.
+    """
+
+    def is_doubtful(now: Seen) -> bool:
+        return any(now.latest[each] < offset for each, offset in start.items())
+
+    def look() -> Seen:
+        return replace(seen, latest=cluster.latest(seen.partitions))
+
+    return cluster.patiently(look, is_doubtful) if is_doubtful(seen) else seen
+
+
+def _behind_the_end(start: Offsets, end: Offsets, seen: Seen) -> list[Loss]:
+    """Starts that the log has not reached: it was cut, or the topic made anew, and all in it is unread."""
+    return [
+        Loss(OffsetRange(each.topic, each.partition, seen.latest[each], offset), f"the log ends at {last}")
+        for each, offset in sorted(start.items())
+        if (last := seen.latest[each]) < offset and end[each] < offset
+    ]
+
+
+def _check_order(start: Offsets, wanted: Offsets) -> None:
+    for each, end in sorted(wanted.items()):
+        if LATEST < end < start[each]:
+            raise ConfigError(f"endingOffsets: {each} ends at {end}, before startingOffsets {start[each]}")
 
 
 def lost(losses: Iterable[Loss]) -> DataLostError:

@@ -75,7 +75,9 @@ def losses_of_topics(known: StreamOffset, seen: Seen) -> list[Loss]:
                 Loss(nothing, "the topic was deleted and made anew: what was unread then is unknown")
             )
         elif each.topic in gone and each not in seen.partitions:
-            losses.append(Loss(nothing, "the topic or partition does not exist any more"))
+            losses.append(
+                Loss(nothing, "the topic or partition does not exist any more, or is not subscribed to")
+            )
         elif each in went_back(known, seen.latest):
             cut = OffsetRange(each.topic, each.partition, seen.latest[each], offset)
             losses.append(Loss(cut, "the log was cut, and its new records would be taken for read"))

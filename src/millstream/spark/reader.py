@@ -195,7 +195,8 @@ class _Reading:
             end = self._consumer.end_offsets([self._where], timeout=_ANSWER_SECONDS)[self._where]
         except MillstreamTimeoutError:
             return None
-        return f"the log ends at {end}" if end < self._part.end else None
+        # What lies before its end may be slow to come, but it is there.
+        return f"the log ends at {end}" if end <= self._position else None
 
     def _skip_lost(self) -> None:
         """The log does not have the position: it starts later, or ends earlier."""

@@ -404,7 +404,6 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[tuple[Header
 # -- control records: the markers that end a transaction
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
-_END_MARKER = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class ControlType(IntEnum):
@@ -412,16 +411,6 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
-
-
-def control_record_key(control_type: ControlType) -> bytes:
-    """The key of a control record."""
-    return _CONTROL_KEY.pack(0, control_type)
-
-
-def control_record_value(coordinator_epoch: int) -> bytes:
-    """The value of an end marker."""
-    return _END_MARKER.pack(0, coordinator_epoch)
 
 
 def read_control_type(key: bytes | None) -> int:
@@ -432,10 +421,3 @@ def read_control_type(key: bytes | None) -> int:
     if version < 0:
         raise CorruptBatch(f"control record version {version}")
     return int(control_type)
-
-
-def read_coordinator_epoch(value: bytes | None) -> int:
-    """The coordinator epoch in an end marker's value."""
-    if value is None or len(value) < _END_MARKER.size:
-        raise CorruptBatch(f"an end marker's value takes {_END_MARKER.size} bytes")
-    return int(_END_MARKER.unpack_from(value)[1])

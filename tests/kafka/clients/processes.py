@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final
 
 from benchmarks.peers import java
 from millstream import TopicPartition
 from tests.kafka.clients import toolchains
-from tests.system.foreign_members import HEARTBEAT_MS, SESSION_MS, Ledger
+from tests.kafka.clients.piped_ledger import PipedLedger
+from tests.system.foreign_members import HEARTBEAT_MS, SESSION_MS
 from tests.waiting import SECONDS
 
 JAVA_ASSIGNORS: Final = {
@@ -24,6 +27,7 @@ JAVA_ASSIGNORS: Final = {
     "sticky": "org.apache.kafka.clients.consumer.StickyAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
 }
+_CATCH_UP_SECONDS: Final = 10.0
 JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -31,14 +35,17 @@ class ProcessMember:
     """One member in a process, from ``start`` to ``stop``; as often as wanted."""
 
     def __init__(
-        self, name: str, servers: str, group: str, topic: str, strategy: str, ledger: Ledger
+        self, name: str, servers: str, group: str, topic: str, strategy: str, ledger: PipedLedger
     ) -> None:
         self.name, self.servers, self.group = name, servers, group
         self.topic, self.strategy, self.ledger = topic, strategy, ledger
         self.errors: list[str] = []
         self._owned: set[TopicPartition] = set()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._readers: list[threading.Thread] = []
+        self._open: list[IO[bytes]] = []
+        self._taking = threading.RLock()
+        ledger.sources.append(self)
 
     # --- what each kind of client says for itself
 
@@ -73,11 +80,13 @@ class ProcessMember:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env=_environment(),
         )
-        streams = ((self._process.stdout, self.take), (self._process.stderr, self.take_error))
-        self._readers = [threading.Thread(target=_listen, args=stream) for stream in streams]
+        out, err = self._process.stdout, self._process.stderr
+        assert out is not None and err is not None
+        self._open = [out, err]
+        streams = ((out, self.take), (err, self.take_error))
+        self._readers = [threading.Thread(target=self._listen, args=stream) for stream in streams]
         for reader in self._readers:
             reader.start()
 
@@ -96,9 +105,37 @@ class ProcessMember:
             for reader in self._readers:
                 reader.join(SECONDS)
             for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+                assert stream is not None
+                stream.close()
         self.revoked(set(self._owned))
+
+    # --- what it tells
+
+    def _listen(self, stream: IO[bytes], take: Callable[[str], None]) -> None:
+        begun = b""
+        while stream in self._open:
+            _is_readable(stream, None)
+            with self._taking:
+                data = os.read(stream.fileno(), 1 << 16)
+                *lines, begun = (begun + (data or b"\n")).split(b"\n")
+                for line in filter(None, lines):
+                    take(line.decode())
+                if not data:
+                    self._open.remove(stream)
+
+    def catch_up(self) -> None:
+        """Let all that it has told so far be taken, unless its readers wait for the caller in turn."""
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        while self._is_behind() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _is_behind(self) -> bool:
+        if not self._taking.acquire(timeout=_CATCH_UP_SECONDS):
+            return False
+        try:
+            return any(_is_readable(stream, 0) for stream in self._open)
+        finally:
+            self._taking.release()
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> None:
         found = set(partitions)
@@ -202,6 +239,8 @@ def _plain(place: dict[str, Any]) -> TopicPartition:
     return TopicPartition(place["topic"], place["partition"])
 
 
-def _listen(stream: IO[str], take: Any) -> None:
-    for line in stream:
-        take(line.rstrip("\n"))
+def _is_readable(stream: IO[bytes], milliseconds: int | None) -> bool:
+    """Whether something has come, or the end; waits so long for it, None: for ever."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(milliseconds))

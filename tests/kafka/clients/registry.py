@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from benchmarks.peers import JARS, java
 from tests.kafka.clients import toolchains
+from tests.kafka.clients.piped_ledger import PipedLedger
 from tests.kafka.clients.processes import (
     JAVA_OPTIONS,
     FranzMember,
@@ -22,7 +23,6 @@ from tests.kafka.clients.processes import (
 from tests.kafka.not_run import not_run
 from tests.kafka.server import what_is_missing
 from tests.system import foreign_members
-from tests.system.foreign_members import Ledger
 from tests.system.test_third_party import Sample, produce_aiokafka, produce_confluent, produce_kafka_python
 
 
@@ -36,7 +36,7 @@ class AnyMember(Protocol):
     def stop(self) -> None: ...
 
 
-MakeMember = Callable[[str, str, str, str, str, Ledger], AnyMember]
+MakeMember = Callable[[str, str, str, str, str, PipedLedger], AnyMember]
 """From name, servers, group, topic, strategy and ledger."""
 
 
@@ -63,7 +63,7 @@ def _thread_member(
     group: str,
     topic: str,
     strategy: str,
-    ledger: Ledger,
+    ledger: PipedLedger,
 ) -> AnyMember:
     return foreign_members.Member(run_client, name, servers, group, [topic], strategy, ledger)
 

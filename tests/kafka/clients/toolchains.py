@@ -70,14 +70,17 @@ def _lock(name: str) -> Iterator[None]:
 
 
 def _build(what: str, command: list[str], directory: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        not_run(what, f"it could not be built within {_BUILD_SECONDS:.0f} seconds")
     if done.returncode:
         not_run(what, f"it could not be built: {done.stderr.strip().splitlines()[-1:]}")

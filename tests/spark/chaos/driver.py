@@ -22,6 +22,7 @@ from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import TaskWriter
 
 SPARK = {
+    "spark.python.authenticate.socketTimeout": "200s",
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Few records: the compiled decoder that the other daemon loads is not worth its time.

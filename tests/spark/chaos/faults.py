@@ -19,8 +19,13 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
 
-SECONDS = 100.0
+ATTEMPT_SECONDS = 150.0
+"""How long an attempt waits, and is waited for: Spark may have to start processes meanwhile."""
+
+LET_GO = "let-go"
+"""The file that lets further attempts go on."""
 
 Point = Literal["writing", "written"]
 """An attempt has handed over its first rows; or all, and they are durable, but nobody knows yet."""
@@ -34,6 +39,10 @@ class Fault:
     kind: Literal["fail", "wait"] = "wait"
     point: Point = "written"
     times: int = 0
+    holds: bool = False
+    """Whether further attempts of a task wait at the point, too, until they are let go: on a busy machine
+    Spark may start one before a test has killed the first, and would then end the first by itself.
+    """
 
     def strike(self, point: Point) -> None:
         """Fail or wait, if it is this attempt's turn."""
@@ -48,10 +57,12 @@ class Fault:
                 raise RuntimeError("this attempt was to fail")
             self._wait(number)
             return
+        if self.holds and _context().attemptNumber() > 0:
+            until((Path(self.directory) / LET_GO).exists, "the first attempt is killed", ATTEMPT_SECONDS)
 
     def _wait(self, number: int) -> None:
         _put(Path(self.directory) / f"waiting-{number}", _this_attempt("waiting"))
-        until((Path(self.directory) / "go").exists, "the attempt is killed, or may go on", SECONDS)
+        until((Path(self.directory) / "go").exists, "the attempt is killed, or may go on", ATTEMPT_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,7 @@ class FaultyOutput:
 
 
 def _this_attempt(point: str) -> dict[str, object]:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
+    context = _context()
     return {
         "point": point,
         "partition": context.partitionId(),
@@ -135,6 +143,14 @@ def _this_attempt(point: str) -> dict[str, object]:
         "worker": os.getpid(),
         "executor": _parent(os.getppid()),
     }
+
+
+def _context() -> TaskContext:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context
 
 
 def _parent(process: int) -> int:

@@ -18,7 +18,7 @@ from millstream.spark.java import session
 from millstream.spark.load import Load
 from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import Sink, TaskWriter
-from tests.spark.chaos.faults import SECONDS, Fault, FaultyWriter
+from tests.spark.chaos.faults import ATTEMPT_SECONDS, Fault, FaultyWriter
 from tests.waiting import until
 
 ANSWER = "answer "
@@ -38,7 +38,7 @@ def with_faults(sink: Sink, fault: Fault) -> Sink:
 def stop_when_waiting(load: Load, directory: Path) -> None:
     """Stop the load in the middle of a task; in any case, so that a test that waits for it ends."""
     try:
-        until((directory / "waiting-0").exists, "a task waits", SECONDS)
+        until((directory / "waiting-0").exists, "a task waits", ATTEMPT_SECONDS)
     finally:
         load.stop()
 

@@ -20,7 +20,9 @@ from tests.spark.chaos.loader import ANSWER
 from tests.spark.chaos.places import Place
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 200.0
+SECONDS = 250.0
+STEADY = {"session.timeout.ms": 60_000}
+"""A machine that starts Java may keep the process from running for a while: it shall stay in its group."""
 
 
 class Loader:
@@ -58,7 +60,7 @@ class Loader:
             "to": place.address,
             "fault": asdict(fault),
             "stops": stops,
-            "settings": settings,
+            "settings": {"properties": STEADY, **settings},
         }
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
@@ -92,11 +94,11 @@ class Loader:
         with suppress(OSError):
             self.process.stdin.close()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._reader.join(10)
+        self._reader.join(60)
         self.process.stdout.close()
 
 

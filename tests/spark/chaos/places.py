@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,7 +112,10 @@ class PostgresPlace:
 
     @contextmanager
     def commits_held(self) -> Iterator[Callable[[], bool]]:
-        """Inside, a commit stops in the middle of its transaction; gives a function: whether one has."""
+        """Inside, a commit stops in the middle of its transaction; gives a function: whether one has.
+
+        A server that crashes forgets that it holds anything up.
+        """
         key = uuid.uuid4().int % (1 << 31)
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute(
@@ -128,5 +131,8 @@ class PostgresPlace:
             try:
                 yield lambda: connection.execute(waiting).fetchone() is not None
             finally:
-                connection.execute(f"SELECT pg_advisory_unlock({key})")
-                connection.execute(f'DROP TRIGGER hold ON "{self._table}"')  # when the transaction has ended
+                with suppress(psycopg.OperationalError):  # the lock is gone with the connection
+                    connection.execute(f"SELECT pg_advisory_unlock({key})")
+                    connection.execute(
+                        f'DROP TRIGGER hold ON "{self._table}"'
+                    )  # once the transaction is over

@@ -17,14 +17,14 @@ import pytest
 from millstream.admin import Admin
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.spark.chaos.faults import Attempt, Fault, attempts
+from tests.spark.chaos.faults import ATTEMPT_SECONDS, LET_GO, Attempt, Fault, attempts
 from tests.spark.chaos.loading import ROOT, Loader, loader
 from tests.spark.chaos.places import DeltaPlace, Place
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, send
-from tests.spark.spark_cluster import python_without_millstream, standalone
+from tests.spark.spark_cluster import UNHURRIED, python_without_millstream, standalone
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 4
 EACH = 100
@@ -40,6 +40,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that ends before a better compiler would pay."""
 SETTINGS = {
+    **UNHURRIED,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.executor.extraJavaOptions": SHORT_LIVED,
@@ -47,8 +48,7 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executorEnv.PYTHONPATH": str(ROOT),
     "spark.sql.shuffle.partitions": "2",
-    # A second attempt after two seconds, once half of the tasks have ended. By then a test has killed what
-    # it wanted to kill.
+    # A second attempt after two seconds, once half of the tasks have ended.
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.minTaskRuntime": "2s",
@@ -114,7 +114,13 @@ class Trial:
             there = attempts(self.directory, "waiting")
             return there if len(there) == count else []
 
-        return until(found, lambda: f"{count} attempts wait: {self.process.told()}", seconds=100)
+        return until(found, lambda: f"{count} attempts wait: {self.process.told()}", seconds=ATTEMPT_SECONDS)
+
+    def kill(self, *processes: int) -> None:
+        """Kill what first attempts run in; then others may go on."""
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        (self.directory / LET_GO).touch()
 
     def assert_exact(self) -> None:
         """The sink is the topic, in one cycle; nothing that attempts left is to be seen."""
@@ -148,11 +154,8 @@ def trial(
 ) -> Iterator[Trial]:
     trial = Trial(on_cluster, bootstrap_servers, topic, group, admin, place, tmp_path)
     yield trial
-    (trial.directory / "go").touch()  # who waits still shall not wait for the deadline
-
-
-def kill(process: int) -> None:
-    os.kill(process, signal.SIGKILL)
+    for name in ("go", LET_GO):
+        (trial.directory / name).touch()  # who waits still shall not wait for the deadline
 
 
 ONE_EACH = pytest.mark.parametrize(
@@ -166,9 +169,9 @@ THE_OTHERS = pytest.mark.parametrize(
 @ONE_EACH
 def test_an_executor_is_killed(trial: Trial, route: str) -> None:
     """Its task has written everything, and nobody knows: another attempt writes it again."""
-    trial.begin(route, point="written", times=1)
+    trial.begin(route, point="written", times=1, holds=True)
     (victim,) = trial.waiting(1)
-    kill(victim.executor)
+    trial.kill(victim.executor)
     trial.assert_exact()
     assert trial.others(victim)
 
@@ -176,20 +179,19 @@ def test_an_executor_is_killed(trial: Trial, route: str) -> None:
 @THE_OTHERS
 def test_all_executors_are_killed_at_once(trial: Trial, route: str) -> None:
     """What Spark had kept of the rows, and shuffled, is gone with them."""
-    trial.begin(route, point="written", times=2)
+    trial.begin(route, point="written", times=2, holds=True)
     victims = trial.waiting(2)
     assert len({each.executor for each in victims}) == 2
-    for victim in victims:
-        kill(victim.executor)
+    trial.kill(*(victim.executor for victim in victims))
     trial.assert_exact()
     assert all(trial.others(victim) for victim in victims)
 
 
 @THE_OTHERS
 def test_a_python_worker_is_killed(trial: Trial, route: str) -> None:
-    trial.begin(route, point="writing", times=1)
+    trial.begin(route, point="writing", times=1, holds=True)
     (victim,) = trial.waiting(1)
-    kill(victim.worker)
+    trial.kill(victim.worker)
     trial.assert_exact()
     assert trial.others(victim)
 

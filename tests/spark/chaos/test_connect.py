@@ -17,7 +17,7 @@ from tests.spark.chaos.places import Place
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, is_good
 from tests.spark.spark_cluster import connect_server, python_without_millstream
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SQL = {**SHAPE, "sql": "SELECT id, price, _topic, _partition, _offset FROM batch WHERE abs(price) > 0"}
 CYCLE = {"max_records": 24}

@@ -9,9 +9,8 @@ from millstream.admin import Admin
 from millstream.producer import Producer
 from millstream.spark.load import Load
 from tests.conftest import NewTopic
-from tests.spark.chaos.conftest import QUICK
 from tests.spark.chaos.places import Place
-from tests.spark.load.conftest import running, until_owned
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, running, until_owned
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def test_customers_per_country(
         until_owned(2, first, second)
         for _ in range(3):
             write(40)
-        until(lambda: counted() == expected, lambda: f"{expected}, and not {counted()}")
+        until(lambda: counted() == expected, lambda: f"{expected}, and not {counted()}", LOAD_SECONDS)
     assert counted() == expected
     admin.reset_offsets(group, offset=7, topics=topic)
     report = counting().run_once()

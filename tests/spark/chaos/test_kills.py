@@ -12,10 +12,14 @@ from millstream.spark.load import Point
 from tests.spark.chaos.conftest import NewDriver, NewLoad
 from tests.spark.chaos.places import Place, PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, Background
 from tests.waiting import until
 
 CYCLE: dict[str, Any] = {"max_records": 24}
 """Three cycles for the 60 records."""
+MISSED = {**QUICK, "session.timeout.ms": 3_000}
+OF_THE_DRIVER: dict[Point, dict[str, Any]] = {Point.PLANNING: {"properties": MISSED}}
+"""This one is not buried: the group misses it when its session ends, which may end before without harm."""
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,10 @@ def test_killed(
         pytest.skip("PostgreSQL has no files to join")
     settings = CYCLE | {"compact": has_files}
     with_spark = point is Point.TASKS_RUNNING
-    new_driver(topic, place, point, nth, with_spark=with_spark, **settings).wait_killed()
+    driver = new_driver(
+        topic, place, point, nth, with_spark=with_spark, **settings, **OF_THE_DRIVER.get(point, {})
+    )
+    driver.wait_killed()
     new_load(topic, place, **settings).run_once()
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)
@@ -66,9 +73,16 @@ def test_killed_in_a_rebalance(
 ) -> None:
     """The second time the group shares out is when the other driver comes for half of the partitions."""
     driver = new_driver(topic, place, Point.REBALANCING, 2, once=False, max_records=4)
-    until(lambda: admin.describe_group(group).members, "it joins", or_error=GroupIdNotFoundError)
-    new_load(topic, place, **CYCLE).run_once()
+    until(
+        lambda: driver.process.poll() is not None or admin.describe_group(group).members,
+        lambda: f"it joins: {driver.output}",
+        LOAD_SECONDS,
+        or_error=GroupIdNotFoundError,
+    )
+    other = Background(new_load(topic, place, **CYCLE).run_once)
+    other.thread.start()
     driver.wait_killed()
+    other.join()
     new_load(topic, place).run_once()  # it may have died last, between the sink and the group
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)
@@ -90,7 +104,7 @@ def test_killed_in_the_middle_of_a_transaction(
     admin.reset_offsets(group, "earliest", topics=topic)
     with place.commits_held() as is_held:
         driver = new_driver(topic, place, Point.COMPACTING, **CYCLE)  # which it does not get to
-        until(lambda: is_held() or driver.process.poll() is not None, "its transaction")
+        until(lambda: is_held() or driver.process.poll() is not None, "its transaction", LOAD_SECONDS)
         driver.process.kill()
         driver.wait_killed()
         assert place.rows() == []

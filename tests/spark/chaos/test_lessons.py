@@ -22,12 +22,11 @@ from millstream.spark.load.failing import Patience
 from millstream.spark.load.pipeline import Pipeline, Shaping
 from millstream.spark.sinks.base import SchemaConflictError, SinkError
 from tests.conftest import NewTopic
-from tests.spark.chaos.conftest import QUICK
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, in_place, is_good, send
-from tests.spark.load.conftest import running, until_owned
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, running, until_owned
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.test_delta import DeltaSite
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 Site = DeltaSite | PostgresSite
 Fault = Callable[[], AbstractContextManager[None]]
@@ -125,18 +124,18 @@ def test_lesson_4_a_rebalance_that_only_revokes_ends_no_commits(world: World, pr
     ends = [30, 30]
     with running(first):
         until_owned(2, first)
-        until(settled, "what was there is loaded")
+        until(settled, "what was there is loaded", LOAD_SECONDS)
         with running(second):
             until_owned(1, first, second)
             for partition in range(2):
                 send(producer, world.topic, partition, 200, 210)
             ends = [40, 40]
-            until(settled, "each loads its own, and the group knows")
+            until(settled, "each loads its own, and the group knows", LOAD_SECONDS)
         until_owned(2, first)
         for partition in range(2):
             send(producer, world.topic, partition, 300, 305)
         ends = [45, 45]
-        until(settled, "the first loads all again")
+        until(settled, "the first loads all again", LOAD_SECONDS)
     world.assert_exact()
 
 
@@ -274,12 +273,13 @@ def test_lesson_21_a_range_that_goes_while_it_is_read_is_a_loss(world: World) ->
 
 
 def test_lesson_22_rejected_rows_are_there_once_and_a_tail_of_them_is_passed(
-    world: World, producer: Producer
+    world: World, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tail is only bad records. Its commit is refused: of Delta's two tables, only by the second."""
+    monkeypatch.setattr(Patience, "_left", lambda _: 0.0)  # the time for what passes is over at once
     world.load().run_once()
     for number in range(5):
-        producer.send(world.topic, b"bad %d" % number, key=b"k", partition=1).result(30)
+        producer.send(world.topic, b"bad %d" % number, key=b"k", partition=1).result(SECONDS)
     with world.site.refusing(), pytest.raises(LoadFailedError):
         world.load().run_once()
     assert world.committed() == {0: 30, 1: 30}

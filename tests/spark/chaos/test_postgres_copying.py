@@ -13,15 +13,16 @@ import psycopg
 import pytest
 
 from millstream.admin import Admin
-from tests.spark.chaos.conftest import QUICK, NewLoad
+from tests.spark.burying import bury
+from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.driver import SPARK
-from tests.spark.chaos.faults import Attempt, Fault, attempts
+from tests.spark.chaos.faults import ATTEMPT_SECONDS, Attempt, Fault, attempts
 from tests.spark.chaos.loader import with_faults
 from tests.spark.chaos.loading import loader
 from tests.spark.chaos.places import PostgresPlace
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled
-from tests.spark.load.conftest import Background
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, Background
 from tests.waiting import until
 
 
@@ -40,7 +41,7 @@ def fault(tmp_path: Path) -> Iterator[Fault]:
 
 
 def waiting(fault: Fault) -> Attempt:
-    found = until(lambda: attempts(Path(fault.directory), "waiting"), "an attempt that copies")
+    found = until(lambda: attempts(Path(fault.directory), "waiting"), "an attempt that copies", LOAD_SECONDS)
     return found[0]
 
 
@@ -93,11 +94,13 @@ def test_the_driver_is_killed(
     """Its workers end with it, and with their connections what they had copied."""
     both = Fault(fault.directory, point="writing", times=2)
     with loader(tmp_path, "local[2]", SPARK) as process:
-        process.begin(bootstrap_servers, topic, group, place, both, properties=QUICK, **SHAPE)
-        until(lambda: len(attempts(tmp_path, "waiting")) == 2, process.told)
+        properties = {**QUICK, "client.id": "driver"}
+        process.begin(bootstrap_servers, topic, group, place, both, properties=properties, **SHAPE)
+        until(lambda: len(attempts(tmp_path, "waiting")) == 2, process.told, ATTEMPT_SECONDS)
         assert len(copying(server)) == 2
         process.process.kill()
         process.process.wait()
+        bury(admin, group, "driver")
     until(lambda: not copying(server), "their connections break")
     assert place.rows() == [] and not place.litter()
     new_load(topic, place).run_once()

@@ -4,29 +4,27 @@ afterwards. The load goes on, or says what failed; the rows are right in any cas
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from millstream.admin import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
-from tests.spark.chaos.conftest import QUICK, NewLoad
+from millstream.spark.load.failing import Patience
+from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.places import PostgresPlace
 from tests.spark.chaos.records import assert_exact, assert_settled, is_good
-from tests.spark.load.conftest import Background
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, Background
 from tests.waiting import until
 
 GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
 CYCLE = {"max_records": 24}
 """Three cycles for the 60 records."""
-HURRIED = {**QUICK, "default.api.timeout.ms": 3000}
+PATIENT = {**QUICK, "default.api.timeout.ms": 45_000}
 """How long a load tries what may pass."""
+TRIES = 4
 
 
 @pytest.fixture
@@ -105,37 +103,15 @@ def test_the_server_crashes_in_the_middle_of_a_commit(
     new_load(topic, database, starting="latest").run_once()
     admin.reset_offsets(group, "earliest", topics=topic)
     load = Background(new_load(topic, database).run_once)
-    with holding_commits(server.url, database) as is_held:
+    with database.commits_held() as is_held:
         load.thread.start()
-        until(lambda: is_held() or not load.thread.is_alive(), "its transaction")
+        until(lambda: is_held() or not load.thread.is_alive(), "its transaction", LOAD_SECONDS)
         assert load.thread.is_alive(), load.join()
         assert database.rows() == []
         server.restart()
     load.join()
     assert_exact(database, bootstrap_servers, topic)
     assert_settled(admin, group, topic, database)
-
-
-@contextmanager
-def holding_commits(url: str, database: PostgresPlace) -> Iterator[Callable[[], bool]]:
-    """A commit stops in the middle of its transaction; gives a function: whether one has."""
-    key = uuid.uuid4().int % (1 << 31)
-    table = parse_qs(urlsplit(database.address).query)["table"][0]
-    connection = psycopg.connect(url, autocommit=True)
-    try:
-        connection.execute(
-            f"""
-            CREATE FUNCTION hold_{table}() RETURNS trigger LANGUAGE plpgsql AS
-            $$ BEGIN PERFORM pg_advisory_xact_lock({key}); RETURN NULL; END $$;
-            CREATE TRIGGER hold AFTER INSERT ON "{table}"
-            FOR EACH STATEMENT EXECUTE FUNCTION hold_{table}();
-            SELECT pg_advisory_lock({key})
-            """
-        )
-        waiting = f"SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = {key} AND NOT granted"
-        yield lambda: connection.execute(waiting).fetchone() is not None
-    finally:
-        connection.close()
 
 
 def test_the_server_takes_its_time(
@@ -161,7 +137,7 @@ def test_the_server_takes_its_time(
                 server.start()
 
     report = new_load(topic, database, observer=away, **CYCLE).run_once()
-    assert plans == 3 and report.loaded == GOOD
+    assert plans >= 3 and report.loaded == GOOD
     assert_exact(database, bootstrap_servers, topic)
     assert_settled(admin, group, topic, database)
 
@@ -174,8 +150,17 @@ def test_the_server_stays_away(
     admin: Admin,
     bootstrap_servers: str,
     new_load: NewLoad,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The load fails, and says all that somebody has to know who is called at night."""
+    given: set[float] = set()
+
+    def left(patience: Patience) -> float:
+        """Its time is over after so many tries: how many there are in a time depends on the machine."""
+        given.add(patience._seconds)
+        return float(patience._failures < TRIES)
+
+    monkeypatch.setattr(Patience, "_left", left)
     second = Second(Point.TASKS_DONE)
 
     def crash(point: Point, detail: Detail) -> None:
@@ -183,9 +168,10 @@ def test_the_server_stays_away(
             server.crash()
 
     with pytest.raises(LoadFailedError) as raised:
-        new_load(topic, database, observer=crash, properties=HURRIED, **CYCLE).run_once()
+        new_load(topic, database, observer=crash, properties=PATIENT, **CYCLE).run_once()
+    assert given == {45.0}
     text = str(raised.value)
-    assert "(tried 4 times in" in text
+    assert f"(tried {TRIES} times in" in text
     for partition in range(2):
         assert f"{topic}-{partition} [12, 24)" in text
     assert database.sink().name in text and raised.value.sink == database.sink().name

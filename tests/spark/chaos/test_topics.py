@@ -12,7 +12,7 @@ from millstream.spark.load import Detail, Point
 from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.places import Place
 from tests.spark.chaos.records import assert_exact, assert_settled, in_place, send
-from tests.spark.load.conftest import running
+from tests.spark.load.conftest import LOAD_SECONDS, running
 from tests.waiting import until
 
 
@@ -27,10 +27,10 @@ def test_partitions_are_added(
 ) -> None:
     load = new_load(topic, place)
     with running(load):
-        until(lambda: load.snapshot().cycles >= 1, "a first cycle")
+        until(lambda: load.snapshot().cycles >= 1, "a first cycle", LOAD_SECONDS)
         admin.create_partitions(topic, 3)
         send(producer, topic, 2, 200, 230)
-        until(lambda: len(in_place(place)) == 90, "the rows of the new partition")
+        until(lambda: len(in_place(place)) == 90, "the rows of the new partition", LOAD_SECONDS)
     assert_exact(place, bootstrap_servers, topic)
     assert_settled(admin, group, topic, place)
 

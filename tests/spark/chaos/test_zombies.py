@@ -11,10 +11,11 @@ import pytest
 from millstream.admin import Admin
 from millstream.spark.load import Detail, Point
 from millstream.spark.sinks.base import Cycle
-from tests.spark.chaos.conftest import QUICK, NewDriver, NewLoad
+from tests.spark.burying import bury
+from tests.spark.chaos.conftest import NewDriver, NewLoad
 from tests.spark.chaos.places import DeltaPlace, Place
 from tests.spark.chaos.records import assert_exact, assert_settled
-from tests.spark.load.conftest import Background, Pause, running
+from tests.spark.load.conftest import LOAD_SECONDS, QUICK, Background, Pause, running
 from tests.waiting import until
 
 
@@ -36,7 +37,7 @@ def test_a_zombie_wakes_up(
     nth = 1 if point is Point.TASKS_DONE else 2
     with_spark = point is Point.TASKS_DONE and isinstance(place, DeltaPlace)
     zombie = new_driver(topic, place, point, nth, signal_name="SIGSTOP", with_spark=with_spark)
-    zombie.wait_grief()
+    zombie.wait_frozen()
     report = new_load(topic, place).run_once()
     assert sum(one.offsets for one in report.ranges) == 60, "it did the work that the zombie had begun"
     zombie.process.send_signal(signal.SIGCONT)
@@ -65,14 +66,16 @@ def test_two_drivers_race_for_one_commit(
         commit(cycle, at)
 
     monkeypatch.setattr(sink, "commit", late)
-    impatient = {**QUICK, "max.poll.interval.ms": 1000}
-    slow = Background(new_load(topic, place, sink=sink, properties=impatient).run_once)
+    first = new_load(topic, place, sink=sink, properties={**QUICK, "client.id": "slow"})
+    slow = Background(first.run_once)
     slow.thread.start()
     other = new_load(topic, place)
     with pause:
         pause.wait_reached()
         with running(other):
-            until(lambda: other.snapshot().cycles >= 1, "a cycle of the other driver")
+            until(lambda: first.snapshot().partitions < 2, "it shall give something up")
+            bury(admin, group, "slow")  # which the group does not wait for
+            until(lambda: other.snapshot().cycles >= 1, "a cycle of the other driver", LOAD_SECONDS)
             pause.let_go()
             slow.join()
     assert_exact(place, bootstrap_servers, topic)

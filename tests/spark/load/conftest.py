@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 QUICK = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 300, "metadata.max.age.ms": 500}
 """Settings of a member that notices soon, and is not left for dead when the machine stands still a while."""
 
-_LOAD_SECONDS: Final = 2 * SECONDS
+LOAD_SECONDS: Final = 2 * SECONDS
 """How long anything may take that needs Spark, which may just have started."""
 _END_SECONDS: Final = 20.0
 """How long a load may take to end when its test has failed already."""
@@ -64,7 +64,7 @@ class Background:
 
     def join(self) -> Any:
         """What came of it, as if the test had called it."""
-        self.thread.join(_LOAD_SECONDS)
+        self.thread.join(LOAD_SECONDS)
         assert not self.thread.is_alive(), "the load does not end"
         if self.error is not None:
             raise self.error
@@ -107,7 +107,7 @@ class Pause:
     def __call__(self, point: Point, detail: Detail) -> None:
         if point is self._point and not self._reached.is_set():
             self._reached.set()
-            assert self._go.wait(2 * _LOAD_SECONDS), "the test did not let the load go on"
+            assert self._go.wait(2 * LOAD_SECONDS), "the test did not let the load go on"
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +119,7 @@ class Pause:
 
     def wait_reached(self) -> None:
         """Wait until the load stands at the point."""
-        assert self._reached.wait(_LOAD_SECONDS), f"the load did not get to {self._point}"
+        assert self._reached.wait(LOAD_SECONDS), f"the load did not get to {self._point}"
 
     def let_go(self) -> None:
         self._go.set()
@@ -130,7 +130,7 @@ def until_owned(count: int, *loads: Load) -> None:
     until(
         lambda: all(load.snapshot().partitions == count for load in loads),
         lambda: f"{count} partitions for each of {[load.snapshot() for load in loads]}",
-        _LOAD_SECONDS,
+        LOAD_SECONDS,
     )
 
 
@@ -139,7 +139,7 @@ def until_loaded(count: int, *loads: Load) -> None:
     until(
         lambda: sum(load.snapshot().loaded for load in loads) == count,
         lambda: f"{count} rows from {[load.snapshot() for load in loads]}",
-        _LOAD_SECONDS,
+        LOAD_SECONDS,
     )
 
 

@@ -11,7 +11,7 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class SqliteSink:
                 )
             database.execute(
                 "CREATE TABLE IF NOT EXISTS progress (name, group_id, topic, partition, next, high, topic_id,"
-                " PRIMARY KEY (name, group_id, topic, partition))"
+                " remade, low, gap_end, PRIMARY KEY (name, group_id, topic, partition))"
             )
             database.execute(
                 "CREATE TABLE IF NOT EXISTS lost (group_id, topic, partition, start, end, reason, at)"
@@ -160,25 +160,17 @@ class SqliteSink:
         advance: Advance,
         before: Progress | None,
     ) -> None:
-        after = advance.after(before)
+        where = (table, group_id, advance.topic, advance.partition)
         database.execute(
-            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                table,
-                group_id,
-                advance.topic,
-                advance.partition,
-                after.next_offset,
-                after.high_offset,
-                after.topic_id,
-            ),
+            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*where, *astuple(advance.after(before))),
         )
 
     def _progress(
         self, database: sqlite3.Connection, table: str, group_id: str, where: TopicPartition
     ) -> Progress | None:
         found = database.execute(
-            "SELECT next, high, topic_id FROM progress "
+            "SELECT next, high, topic_id, remade, low, gap_end FROM progress "
             "WHERE name = ? AND group_id = ? AND topic = ? AND partition = ?",
             (table, group_id, *where),
         ).fetchone()
@@ -233,7 +225,7 @@ class SqliteSink:
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         path = self.directory / "tables.sqlite"
-        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
+        with closing(sqlite3.connect(path, timeout=120, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database

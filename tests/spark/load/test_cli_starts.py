@@ -18,6 +18,8 @@ from tests.spark.conftest import Fill
 from tests.waiting import SECONDS, until
 
 VARIABLE = "MILLSTREAM_TEST_OF_STARTS"
+START_SECONDS = 3 * SECONDS
+"""How long a load may take to start Java and to end it, on a busy machine."""
 
 
 class Start:
@@ -26,7 +28,7 @@ class Start:
     def __init__(self, servers: str, topic: str, directory: Path) -> None:
         self._mark = f"{VARIABLE}={uuid.uuid4().hex}"
         self._command = [
-            *(sys.executable, "-m", "millstream", "load", topic, "--group", f"{topic}-starts", "--once"),
+            *(sys.executable, "-m", "millstream", "load", topic, "--group", f"{topic}-starts"),
             *("--to", f"delta:{directory}/t", "-b", servers, "--conf", "spark.driver.memory=512m"),
         ]
         name, value = self._mark.split("=")
@@ -52,14 +54,14 @@ class Start:
 
     def failed(self, code: int, *words: str, **environment: str) -> str:
         """What it says when it fails; that nothing is left."""
-        process = self(*words, **environment)
-        _, said = process.communicate(timeout=SECONDS)
+        process = self("--once", *words, **environment)
+        _, said = process.communicate(timeout=START_SECONDS)
         assert process.returncode == code, said
         self.end()
         return said.splitlines()[-1]
 
     def end(self) -> None:
-        until(lambda: not self.processes(), lambda: f"{self.processes()} have ended")
+        until(lambda: not self.processes(), lambda: f"{self.processes()} have ended", START_SECONDS)
 
 
 @pytest.fixture
@@ -97,10 +99,16 @@ def test_a_group_that_does_not_take_it(start: Start) -> None:
 
 
 def test_ctrl_c_while_spark_starts(start: Start) -> None:
-    process = start()
-    until(lambda: any("SparkSubmit" in line for line in start.processes().values()), "Java is starting")
+    process = start()  # which has no end, should Spark have started by then
+    until(
+        lambda: (
+            process.poll() is not None or any("SparkSubmit" in line for line in start.processes().values())
+        ),
+        "Java is starting",
+        START_SECONDS,
+    )
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=SECONDS)
+    _, said = process.communicate(timeout=START_SECONDS)
     assert process.returncode == 128 + signal.SIGINT, said
     assert "Traceback" not in said
     start.end()

@@ -12,12 +12,14 @@ from millstream.admin import Admin
 from millstream.errors import DataLostError, FencedInstanceIdError, LoadFailedError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from millstream.spark.load import Detail, Point
+from millstream.spark.load import Detail, Load, Point
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle
 from tests.conftest import NewTopic
+from tests.spark.burying import bury
 from tests.spark.conftest import Fill
 from tests.spark.load.conftest import (
+    LOAD_SECONDS,
     QUICK,
     Background,
     NewLoad,
@@ -120,22 +122,29 @@ def test_a_static_member_that_restarts_moves_nothing(
     new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
 ) -> None:
     topic = new_topic(partitions=2)
-    settled: list[Point] = []
+    patient = {**QUICK, "session.timeout.ms": 300_000}  # it must come back before its session ends
+    told: dict[str, list[Point]] = {"a": [], "b": []}
 
-    def count(point: Point, detail: Detail) -> None:
-        if point is Point.REBALANCING:
-            settled.append(point)
+    def static(name: str) -> Load:
+        def count(point: Point, detail: Detail) -> None:
+            if point is Point.REBALANCING:
+                told[name].append(point)
 
-    other = new_load(topic, instance_id="b", observer=count)
+        return new_load(topic, instance_id=name, sink=another(sink), observer=count, properties=patient)
+
+    other = static("b")
     with running(other):
-        with running(load := new_load(topic, instance_id="a", sink=another(sink))):
+        until_owned(2, other)
+        with running(load := static("a")):
             until_owned(1, load, other)
-        before = len(settled)
+            # Both are told of each rebalance; the other of one before, too, and of the partition that went.
+            until(lambda: len(told["b"]) == len(told["a"]) + 2, lambda: f"the end of a rebalance: {told}")
+        before = len(told["b"])
         fill(topic, 3, partition=0)
-        with running(again := new_load(topic, instance_id="a", sink=another(sink))):
+        with running(again := static("a")):
             until_owned(1, again)
             until_loaded(3, again, other)
-        assert len(settled) == before
+        assert len(told["b"]) == before
     assert sink.positions() == offsets(topic, 0, 0, 3)
 
 
@@ -161,7 +170,7 @@ def test_lesson_13_partitions_that_are_added_are_loaded_from_their_beginning(
     fill(topic, 5)
     load = new_load(topic, starting="latest")
     with running(load):
-        until(lambda: sink.commits, "a first commit, of where it begins")
+        until(lambda: sink.commits, "a first commit, of where it begins", LOAD_SECONDS)
         admin.create_partitions(topic, 2)
         fill(topic, 7, partition=1)
         fill(topic, 2, partition=0, first=5)
@@ -243,21 +252,23 @@ class Stalling(SqliteSink):
 
 
 def test_lesson_2_a_driver_that_was_left_for_dead_cannot_write(
-    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink
+    new_load: NewLoad, new_topic: NewTopic, fill: Fill, sink: SqliteSink, admin: Admin, group: str
 ) -> None:
     """It is about to commit when its partitions go, without it, to another one that loads them."""
     topic = new_topic(partitions=2)
     fill(topic, 20, partition=0)
     fill(topic, 20, partition=1)
     stalling = Stalling(sink.directory)
-    impatient = {**QUICK, "max.poll.interval.ms": 1000}
-    zombie = Background(new_load(topic, sink=stalling, properties=impatient).run_once)
+    late = new_load(topic, sink=stalling, properties={**QUICK, "client.id": "zombie"})
+    zombie = Background(late.run_once)
     zombie.thread.start()
     other = new_load(topic, sink=another(sink))
     with stalling.pause:
         stalling.pause.wait_reached()
         with running(other):
-            until(lambda: other.snapshot().loaded >= 20, lambda: f"20 rows from {other.snapshot()}")
+            until(lambda: late.snapshot().partitions < 2, "it shall give something up")
+            bury(admin, group, "zombie")
+            until(lambda: other.snapshot().loaded >= 20, lambda: f"20 of {other.snapshot()}", LOAD_SECONDS)
             before = sink.positions()
             stalling.pause.let_go()
             zombie.join()

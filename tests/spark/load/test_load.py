@@ -204,7 +204,7 @@ def test_a_rewind_is_followed_and_replaces(
     assert admin.group_offsets(group)[TopicPartition(topic, 0)].metadata == RESET_METADATA
     report = new_load(topic, max_records=8).run_once()
     assert report.ranges == (OffsetRange(topic, 0, 10, 30),)
-    assert any("rewound from 30 to 10" in note for note in report.notes)
+    assert any("goes back from 30 to 10" in note for note in report.notes)
     assert sink.positions() == offsets(topic, 0, 0, 30)
     assert committed(admin, group, topic) == {0: 30}
     assert new_load(topic).run_once().cycles == 0, "a wish is followed once"

@@ -78,7 +78,13 @@ class Transactions:
 def transactions(bootstrap_servers: str, admin: Admin, new_topic: NewTopic) -> Iterator[Transactions]:
     """Three records are committed at offsets 0 to 2, with a marker at 3; two more are open, at 4 and 5."""
     name = f"transactions-{uuid.uuid4().hex}"
-    producer = TransactionalProducer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
+    producer = TransactionalProducer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": name,
+            "transaction.timeout.ms": 600_000,  # the broker must not abort what waits for Spark to start
+        }
+    )
     producer.init_transactions(SECONDS)
     found = Transactions(producer, admin, TopicPartition(new_topic(), 0))
     found.send(b"v0", b"v1", b"v2")
@@ -183,7 +189,7 @@ def test_the_source_reads_as_far_as_is_committed(
         writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start(str(tmp_path / "found"))
         try:
-            assert query.awaitTermination(int(SECONDS))
+            assert query.awaitTermination(3 * int(SECONDS))
         finally:
             query.stop()
         rows = spark.read.parquet(str(tmp_path / "found")).orderBy("offset").collect()

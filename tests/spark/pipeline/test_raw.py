@@ -107,7 +107,7 @@ class SlowWriter(FileWriter):
         from pathlib import Path
 
         (Path(self.directory) / "running").touch()
-        time.sleep(60)
+        time.sleep(300)
         raise MillstreamError("nobody interrupted the task")
 
 
@@ -127,7 +127,8 @@ def test_another_thread_interrupts_it(bench: Bench) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    until(lambda: (bench.directory / "running").exists() or not thread.is_alive(), "the task runs")
+    running = bench.directory / "running"
+    until(lambda: running.exists() or not thread.is_alive(), "the task runs", 2 * SECONDS)
     Pipeline.interrupt(bench.spark, tag)
-    thread.join(SECONDS)
+    thread.join(2 * SECONDS)
     assert [type(error) for error in caught] == [jobs.JobInterruptedError]

@@ -31,6 +31,8 @@ class Deadly:
 def test_workers_that_are_killed(bench: Bench, shaping: Shaping) -> None:
     bench.send([b'{"id":1}'])
     pieces = [Piece(part) for part in bench.ranges() if part.offsets]
-    with pytest.raises(TaskFailedError, match=r"Spark's workers died: .*Python worker exited") as raised:
+    # Spark reads the end of a stream, or cannot write to it: who is faster decides.
+    ends = "Python worker exited|SocketException|Connection reset|Broken pipe"
+    with pytest.raises(TaskFailedError, match=rf"Spark's workers died: .*({ends})") as raised:
         Pipeline.of(shaping).run(bench.spark, bench.settings, pieces, Deadly(), "tag")
     assert raised.value.range is None and "\n" not in str(raised.value)

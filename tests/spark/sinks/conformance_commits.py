@@ -23,6 +23,7 @@ from tests.spark.sinks.driving import (
     step,
 )
 from tests.spark.sinks.site import OnASite, Site, another
+from tests.waiting import SECONDS
 
 
 class CommitRules(OnASite):
@@ -49,7 +50,7 @@ class CommitRules(OnASite):
         driver.load(step(0, 0, 10), step(1, 5, 9))
         later = another(site)
         assert later.standing(0) == driver.standing(0)
-        assert later.standing(1).rows == Progress(9, 9, TOPIC_ID)
+        assert later.standing(1).rows == Progress(9, 9, TOPIC_ID, low_offset=5)
 
     def test_cycle_after_cycle(self, site: Site, driver: Driver) -> None:
         for start in range(0, 40, 10):
@@ -86,11 +87,15 @@ class CommitRules(OnASite):
         driver.load(step(0, 0, 10))
         assert another(site, group="lake/orders").standing() == Standing(None, None)
         assert another(site, group="lak").standing() == Standing(None, None)
+        ask = getattr(driver.sink, "other_groups", None)
+        if ask is not None:
+            assert ask("lake/orders", [TOPIC, "none"]) == {TOPIC: frozenset({"lake"}), "none": frozenset()}
+            assert ask("lake", [TOPIC]) == {TOPIC: frozenset()}
 
     def test_offsets_and_partitions_beyond_the_usual(self, site: Site, driver: Driver) -> None:
         far = (1 << 62) + 5
         driver.load(step(9999, far, far + 2))
-        assert driver.standing(9999).rows == Progress(far + 2, far + 2, TOPIC_ID)
+        assert driver.standing(9999).rows == Progress(far + 2, far + 2, TOPIC_ID, low_offset=far)
         assert offsets(site.rows(), 9999) == [far, far + 1]
 
     # -- progress without rows
@@ -98,7 +103,7 @@ class CommitRules(OnASite):
     def test_progress_alone(self, site: Site, driver: Driver) -> None:
         """6, 10: nothing to write is no reason to stand still, and leaves no empty file."""
         driver.anchor(0, 42)
-        assert driver.standing() == Standing(Progress(42, 42, TOPIC_ID), Progress(42, 42, TOPIC_ID))
+        assert driver.standing() == Standing(*[Progress(42, 42, TOPIC_ID, low_offset=42)] * 2)
         assert site.rows() == [] == site.rejected()
 
     def test_a_task_that_found_nothing(self, site: Site, driver: Driver) -> None:
@@ -222,7 +227,31 @@ class CommitRules(OnASite):
         with pytest.raises(ProgressConflictError):
             driver.sink.commit(late, nowhere)
         assert offsets(site.rows()) == list(range(10))
-        assert driver.rows_progress() == Progress(10, 10, REMADE_ID, 1)
+        assert driver.rows_progress() == Progress(10, 10, REMADE_ID, 1, low_offset=10)
+
+    def test_what_was_never_loaded_is_known(self, site: Site, driver: Driver) -> None:
+        """A load that began late was rewound to before that, in cycles."""
+        driver.anchor(0, 100)
+        driver.load(step(0, 100, 110), step(1, 5, 7))
+        assert another(site).rows_progress() == Progress(110, 110, TOPIC_ID, low_offset=100)
+        driver.anchor(0, 3)
+        for end in (20, 40):
+            driver.load(step(0, driver.next_offset() or 0, end))
+            half = Progress(end, 110, TOPIC_ID, low_offset=3, gap_end=100)
+            assert another(site).standing() == Standing(half, half)
+        driver.load(step(0, 40, 104))
+        assert another(site).rows_progress() == Progress(104, 110, TOPIC_ID, low_offset=3)
+        assert another(site).rows_progress(1) == Progress(7, 7, TOPIC_ID, low_offset=5)
+
+    def test_expectations_of_what_was_never_loaded_are_exact(self, site: Site, driver: Driver) -> None:
+        for offset in (100, 50):
+            driver.anchor(0, offset)
+        late = driver.plan(step(0, 50, 60))
+        for offset in (40, 50):
+            another(site).anchor(0, offset)
+        with pytest.raises(ProgressConflictError):
+            driver.sink.commit(late, nowhere)
+        assert driver.rows_progress() == Progress(50, 100, TOPIC_ID, low_offset=40, gap_end=100)
 
     # -- lost ranges
 
@@ -244,7 +273,7 @@ def _at_once(calls: list[object]) -> list[BaseException | None]:
     barrier = threading.Barrier(len(calls))
 
     def run(number: int) -> None:
-        barrier.wait(30)
+        barrier.wait(SECONDS)
         try:
             calls[number]()  # type: ignore[operator]
         except BaseException as error:  # noqa: BLE001 - the test looks at it
@@ -254,5 +283,6 @@ def _at_once(calls: list[object]) -> list[BaseException | None]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(2 * SECONDS)
+        assert not thread.is_alive()
     return errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -214,3 +215,22 @@ class ReplaceRules(OnASite):
         assert offsets(site.rows()) == list(range(10))
         assert site.rejected() == []
         assert runs(site.rows())[2] == "repaired"
+
+    @pytest.mark.parametrize("until", [5, 10])
+    def test_a_rewind_while_readmitting(self, site: Site, rewinding: Driver, until: int) -> None:
+        """It rejects again what is just moved, all of it or half: each record is in one table."""
+        rewinding.load(step(0, 0, 10, bad={2, 3, 7}), run="first")
+        two = step(0, 2, 8, gaps=frozenset({3, 4, 5, 6}))
+        written = rewinding.write(uuid.uuid4().hex, two, "repaired")
+
+        def rewind(point: str) -> None:
+            if point == "between tables":
+                other = another(site)
+                other.now += timedelta(seconds=1)
+                other.anchor(0, 0)
+                other.load(step(0, 0, until, bad={2, 3, 7}), run="again")
+
+        rewinding.sink.readmit([Position(TOPIC, 0, 2), Position(TOPIC, 0, 7)], [written], rewind)
+        found = offsets(site.rows()) + offsets(site.rejected())
+        assert sorted(found) == list(range(10))
+        assert 3 in offsets(site.rejected())

@@ -109,11 +109,13 @@ def raw_batch(topic: str, partition: int, offsets: Sequence[int]) -> pa.RecordBa
     return pa.RecordBatch.from_pylist(rows, RAW_SCHEMA)
 
 
-def rejected_batch(topic: str, partition: int, offsets: Sequence[int], run: str) -> pa.RecordBatch:
+def rejected_batch(
+    topic: str, partition: int, offsets: Sequence[int], run: str, at: datetime = NOON
+) -> pa.RecordBatch:
     """Rejected rows; the run is in the reason."""
     rows = [
         {"topic": topic, "partition": partition, "offset": offset, "timestamp": NOON, "key": b"k"}
-        | {"value": b"\xff%d" % offset, "headers": None, "reason": run, "rejected_at": NOON}
+        | {"value": b"\xff%d" % offset, "headers": None, "reason": run, "rejected_at": at}
         for offset in offsets
     ]
     return pa.RecordBatch.from_pylist(rows, REJECTED_SCHEMA)
@@ -145,6 +147,7 @@ class Driver:
     tables: Tables = TABLES
     group: str = "lake"
     cycles: list[Cycle] = field(default_factory=list)
+    now: datetime = NOON
 
     def prepared(self) -> Driver:
         self.sink.prepare(self.group, self.tables)
@@ -179,7 +182,7 @@ class Driver:
         if step.good:
             output.write_rows(self.rows(step, run))
         if rejects := step.rejects:
-            output.write_rejected(rejected_batch(step.topic, step.partition, rejects, run))
+            output.write_rejected(rejected_batch(step.topic, step.partition, rejects, run, self.now))
         written: Written = pickle.loads(pickle.dumps(output.finish()))
         return written
 

@@ -15,11 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from millstream.spark.sinks import delta_table, delta_upkeep
+from millstream.spark.sinks import delta_table
 from millstream.spark.sinks.base import Position, ProgressConflictError, SinkError
 from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_files import DataFile, Shape
-from millstream.spark.sinks.delta_table import ActiveFile
 from tests.spark.sinks.driving import RAW_TABLES, Driver, nowhere, offsets, step
 
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -124,22 +122,6 @@ def test_a_readmission_that_happened(path: Path, monkeypatch: pytest.MonkeyPatch
     assert offsets(rows(path)) == list(range(12))
 
 
-def test_a_join_that_wins_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many files as before: no commit, and no litter."""
-    driver = loaded(path)
-    write = delta_upkeep._write_joined
-
-    def one_by_one(directory: Path, files: list[ActiveFile], shape: Shape) -> list[DataFile]:
-        return [made for file in files for made in write(directory, [file], shape)]
-
-    monkeypatch.setattr(delta_upkeep, "_write_joined", one_by_one)
-    before, version = files_of(path), DeltaTable(str(path)).version()
-    assert driver.sink.compact(1 << 20, nowhere) == 0
-    assert files_of(path) == before
-    assert DeltaTable(str(path)).version() == version
-    assert offsets(rows(path)) == list(range(12))
-
-
 def test_a_join_that_a_rewind_overtook(path: Path) -> None:
     driver = loaded(path)
 
@@ -211,3 +193,13 @@ def test_files_are_compressed_as_the_sink_is_told(path: Path) -> None:
     driver.load(step(0, 5, 7))
     used = {pq.read_metadata(file).row_group(0).column(0).compression for file in files_of(path)}
     assert used == {"ZSTD"}
+
+
+def test_what_was_committed_is_not_abandoned_though_others_have_joined_it(path: Path) -> None:
+    """Older versions of the table still name it."""
+    driver = loaded(path)
+    cycle = driver.load(step(0, 12, 16))
+    version = DeltaTable(str(path)).version()
+    assert driver.sink.compact(1 << 20, nowhere) == 3
+    driver.sink.abandon(cycle.cycle_id, cycle.written)
+    assert offsets(pa.table(DeltaTable(str(path), version=version).scan()).to_pylist()) == list(range(16))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,9 +46,12 @@ def by_version(path: Path) -> None:
 
 
 def by_time(path: Path) -> None:
-    # When its file was written, which may be later than the time that the commit itself has in it.
-    written_ms = (path / "_delta_log" / f"{2:020}.json").stat().st_mtime_ns // 1_000_000 + 1
-    table(path).restore(datetime.fromtimestamp(written_ms / 1000, UTC))
+    # What counts is when files were written: here one a minute, as a fast machine writes two in an instant.
+    began = datetime.now(UTC) - timedelta(hours=1)
+    for version in range(4):
+        written = (began + timedelta(minutes=version)).timestamp()
+        os.utime(path / LOG / f"{version:020}.json", (written, written))
+    table(path).restore(began + timedelta(minutes=2, seconds=30))
 
 
 @pytest.mark.parametrize("restore", [by_version, by_time])
@@ -65,6 +69,18 @@ def test_a_table_that_was_restored(
     assert rows(path) == [o for o in range(40) if o != 12]
     assert driver.rows_progress(0) == Progress(40, 40, TOPIC_ID)
     assert driver.rows_progress(1) == Progress(5, 5, TOPIC_ID)
+
+
+def test_what_was_never_loaded_is_restored(driver: Driver, path: Path) -> None:
+    driver.anchor(2, 50)
+    driver.anchor(2, 4)
+    driver.load(step(2, 4, 9))
+    before = table(path).version()
+    driver.load(step(2, 9, 60))
+    assert driver.rows_progress(2) == Progress(60, 60, TOPIC_ID, low_offset=4)
+    table(path).restore(before)
+    restored = Driver(DeltaSink(path)).prepared()
+    assert restored.rows_progress(2) == Progress(9, 50, TOPIC_ID, low_offset=4, gap_end=50)
 
 
 def test_a_table_that_was_restored_to_nothing(driver: Driver, path: Path) -> None:
@@ -95,6 +111,38 @@ def test_a_restore_under_a_checkpoint(driver: Driver, path: Path) -> None:
     table(path).create_checkpoint()
     later = Driver(DeltaSink(path)).prepared()
     assert (later.next_offset(0), later.next_offset(1)) == (20, 6)
+
+
+def test_what_a_restore_put_back_is_kept_by_the_next_commit(driver: Driver, path: Path) -> None:
+    """Of all partitions and groups: times of files change when a table is copied, and logs are cleaned up."""
+    by_time(path)
+    Driver(DeltaSink(path), group="other").prepared().load(step(5, 0, 5))
+    for version in range(7):
+        if (commit := path / LOG / f"{version:020}.json").exists():
+            os.utime(commit)
+    later = Driver(DeltaSink(path)).prepared()
+    assert later.rows_progress(0) == Progress(20, 20, TOPIC_ID)
+    assert later.rows_progress(1) == Progress(5, 5, TOPIC_ID)
+    table(path).create_checkpoint()
+    for version in range(table(path).version()):
+        (path / LOG / f"{version:020d}.json").unlink()
+    later = Driver(DeltaSink(path)).prepared()
+    assert (later.next_offset(0), later.next_offset(1)) == (20, 5)
+    later.load(step(0, 20, 40), step(1, 5, 6))
+    assert rows(path) == [o for o in range(40) if o != 12] and rows(path, 1) == list(range(6))
+
+
+def test_a_table_without_progress_that_was_put_back_is_kept_as_well(driver: Driver, path: Path) -> None:
+    table(path).restore(0)
+    driver.load(step(1, 0, 5))
+    table(path).create_checkpoint()
+    for version in range(table(path).version()):
+        (path / LOG / f"{version:020d}.json").unlink()
+    later = Driver(DeltaSink(path)).prepared()
+    assert later.standing(0).rows is None
+    later.load(step(0, 0, 30, bad={12}))
+    assert rows(path) == [o for o in range(30) if o != 12]
+    assert later.rows_progress(0) == Progress(30, 30, TOPIC_ID)
 
 
 def test_a_restore_during_a_cycle(driver: Driver, path: Path) -> None:

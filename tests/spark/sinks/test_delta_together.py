@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from millstream.spark.sinks.base import ProgressConflictError
 from millstream.spark.sinks.delta import DeltaSink
 from tests.spark.sinks.driving import Driver, nowhere, offsets, step
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -69,10 +69,11 @@ def test_drivers_and_a_compaction_at_the_same_time(tmp_path: Path) -> None:
     drivers = [together.start(partial(drive, sink, partition)) for partition, sink in enumerate(sinks)]
     compaction = together.start(compact)
     for thread in drivers:
-        thread.join(100)
+        thread.join(5 * SECONDS)
     done.set()
-    compaction.join(30)
+    compaction.join(SECONDS)
     assert together.errors == []
+    assert not any(thread.is_alive() for thread in (*drivers, compaction))
     for partition in range(3):
         assert offsets(rows(path), partition) == [o for o in range(32) if o % 4]
         assert offsets(rows(tmp_path / "orders_rejected"), partition) == list(range(0, 32, 4))
@@ -127,7 +128,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         wait_for_commits(path, chance.randrange(1, 5))
         child.join(chance.uniform(0.0, 0.05))
         child.kill()
-        child.join(30)
+        child.join(SECONDS)
     end = (Driver(DeltaSink(path)).next_offset() or 0) + 30
     keep_loading(path, end)
     assert offsets(rows(path)) == [o for o in range(end) if o % 5]
@@ -138,4 +139,4 @@ def wait_for_commits(path: Path, more: int) -> None:
     """Until so many more commits are in the log than now."""
     log = path / "_delta_log"
     wanted = len(list(log.glob("*.json"))) + more
-    until(lambda: len(list(log.glob("*.json"))) >= wanted, f"{more} more commits")
+    until(lambda: len(list(log.glob("*.json"))) >= wanted, f"{more} more commits", 2 * SECONDS)

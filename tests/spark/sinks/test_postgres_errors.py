@@ -41,7 +41,7 @@ def test_by_code(code: str, kind: type[SinkError]) -> None:
     with pytest.raises(SinkError) as raised, explained(ADDRESS, "committing"):
         raise psycopg.errors.lookup(code)("said the server")
     assert type(raised.value) is kind
-    assert str(raised.value).endswith("orders: committing: said the server")
+    assert "orders: committing: said the server" in str(raised.value)
 
 
 @pytest.fixture

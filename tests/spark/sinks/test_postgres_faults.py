@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from millstream.spark.sinks import postgres_commit
+from millstream.spark.sinks import postgres_commit, postgres_moving
 from millstream.spark.sinks.base import (
     Progress,
     ProgressConflictError,
@@ -28,7 +28,7 @@ from tests.spark.sinks.driving import TABLES, TOPIC_ID, Driver, nowhere, offsets
 from tests.spark.sinks.postgres_relay import AtCommit, Relay
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.site import another
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -110,11 +110,10 @@ def test_somebody_goes_on_before_the_outcome_is_known(
 def test_a_connection_that_broke_while_idle_is_replaced(site: PostgresSite) -> None:
     driver = another(site)
     driver.load(step(0, 0, 5))
-    end_others = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'millstream'"
-    )
+    theirs = "FROM pg_stat_activity WHERE application_name = 'millstream'"
     with psycopg.connect(site.url, autocommit=True) as connection:
-        connection.execute(end_others)
+        assert connection.execute(f"SELECT pg_terminate_backend(pid) {theirs}").fetchall()
+        until(lambda: not connection.execute(f"SELECT {theirs}").fetchall(), "they have ended")
     driver.load(step(0, 5, 10))
     assert offsets(site.rows()) == list(range(10))
 
@@ -141,23 +140,23 @@ def test_a_commit_waits_for_the_one_before_it_and_sees_what_it_did(
         first.load(step(0, 0, start))
     cycles = [driver.plan(step(0, start, start + 10)) for driver in (first, second)]
     inside, go_on = threading.Event(), threading.Event()
-    drop_moved = postgres_commit.drop_moved
+    drop_moved = postgres_moving.drop_moved
 
     def stop(connection: Connection, name: object, written: object) -> None:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(SECONDS)
         drop_moved(connection, name, written)  # type: ignore[arg-type]
 
     monkeypatch.setattr(postgres_commit, "drop_moved", stop)
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(first.sink.commit, cycles[0], nowhere)
-        assert inside.wait(30)
+        assert inside.wait(SECONDS)
         other = pool.submit(second.sink.commit, cycles[1], nowhere)
         until(lambda: waits_for_a_lock(site), "the second waits")
         go_on.set()
-        one.result(30)
+        one.result(SECONDS)
         with pytest.raises(ProgressConflictError, match=f"{site.table}-0 .* is at {start + 10} "):
-            other.result(30)
+            other.result(SECONDS)
     assert offsets(site.rows()) == list(range(start + 10))
 
 
@@ -260,6 +259,23 @@ def test_status_of_a_table_that_is_not_there(site: PostgresSite) -> None:
     assert sink.lost("lake") == []
     assert sink.read_rejected().num_rows == 0
     assert Driver(sink).standing() == Standing(None, None)
+
+
+def test_progress_of_an_earlier_version(site: PostgresSite) -> None:
+    """It knew less of a partition, and had columns for that."""
+    old = another(site)
+    old.load(step(0, 0, 3))
+    drop = (
+        "ALTER TABLE {}.millstream_progress DROP COLUMN remade, DROP COLUMN low_offset, DROP COLUMN gap_end"
+    )
+    site.run(drop, only_schema=True)
+    looking = Driver(site.sink())
+    assert looking.standing().rows == Progress(3, 3, TOPIC_ID), "who only looks changes nothing"
+    later = another(site)
+    assert later.rows_progress() == Progress(3, 3, TOPIC_ID)
+    later.load(step(0, 3, 5), step(1, 7, 9))
+    assert later.rows_progress(0) == Progress(5, 5, TOPIC_ID)
+    assert later.rows_progress(1) == Progress(9, 9, TOPIC_ID, low_offset=7)
 
 
 def test_the_schema_of_the_search_path(site: PostgresSite) -> None:

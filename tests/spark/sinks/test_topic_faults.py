@@ -16,8 +16,16 @@ import pytest
 from millstream import Admin, TopicPartition
 from millstream.errors import ConfigError
 from millstream.spark.sinks import topic_commit
-from millstream.spark.sinks.base import Progress, ProgressConflictError, SinkError, Standing, Tables
+from millstream.spark.sinks.base import (
+    Progress,
+    ProgressConflictError,
+    SinkError,
+    SinkRefusedError,
+    Standing,
+    Tables,
+)
 from millstream.spark.sinks.topic import TopicSink
+from millstream.spark.sinks.topic_journal import Entry, Journal, Mark
 from millstream.spark.sinks.topic_log import OUTPACED, Identity, Record, TopicLog
 from tests.kafka import brokers
 from tests.spark.sinks.driving import (
@@ -38,6 +46,7 @@ from tests.spark.sinks.driving import (
 )
 from tests.spark.sinks.site import another
 from tests.spark.sinks.topic_site import TopicSite
+from tests.waiting import SECONDS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -115,6 +124,37 @@ def test_a_driver_dies_at_each_write(site: TopicSite, done: bool) -> None:
     assert deaths >= 8
 
 
+@pytest.mark.parametrize("ends", [(10, 16), (5, 12, 20)], ids=["as it was", "in smaller steps"])
+@pytest.mark.parametrize("cut", [3, 10], ids=["in part", "all of it"])
+@pytest.mark.usefixtures("small_batches")
+def test_what_a_dead_driver_wrote_is_cleaned_away_before_the_next_one_looks(
+    site: TopicSite, cut: int, ends: tuple[int, ...]
+) -> None:
+    """What is left cannot be counted for the next numbers: a broker would take new records for old ones."""
+    dead = another(site)
+    dead.load(step(0, 0, 0))
+    cycle = dead.plan(step(0, 0, 10))
+
+    def dies(*arguments: object) -> None:
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "write", dies)
+        with pytest.raises(Stopped):
+            dead.sink.commit(cycle, nowhere)
+    assert written(site) == list(range(10))
+    with Admin(bootstrap_servers=site.servers) as admin:
+        admin.delete_records({TopicPartition(site.name, 0): cut})
+    next_one = another(site)
+    for end in ends:
+        next_one.load(step(0, next_one.next_offset(0) or 0, end))
+    kept = [offset for offset in written(site) if offset >= cut]
+    assert kept == list(range(cut, ends[-1]))
+    with pytest.raises(ProgressConflictError):
+        dead.sink.commit(cycle, nowhere)
+    assert [offset for offset in written(site) if offset >= cut] == kept
+
+
 @pytest.mark.usefixtures("small_batches")
 def test_a_record_that_makes_many_rows(site: TopicSite) -> None:
     """Rows of one position are told apart by their number."""
@@ -178,16 +218,16 @@ def test_a_zombie_wakes_up_between_writes(site: TopicSite, asleep_at: int, taken
     def sleeps(number: int, do: Callable[[], int]) -> int:
         if threading.get_ident() != me and number == asleep_at:
             asleep.set()
-            assert wake.wait(30)
+            assert wake.wait(SECONDS)
         return do()
 
     with appending(sleeps), ThreadPoolExecutor(1) as pool:
         late = pool.submit(zombie.sink.commit, cycle, nowhere)
-        assert asleep.wait(30)
+        assert asleep.wait(SECONDS)
         driver.load(step(0, 3, taken), run="rows")
         wake.set()
         with pytest.raises(ProgressConflictError, match=f"{TOPIC}-0 was at 3 and is at {taken}"):
-            late.result(30)
+            late.result(SECONDS)
     driver.load(step(0, taken, 20), run="rows")
     assert written(site) == list(range(20))
     assert driver.rows_progress() == Progress(20, 20, TOPIC_ID)
@@ -266,6 +306,15 @@ def test_brokers_count_as_the_sink_needs_them_to(site: TopicSite) -> None:
 # -- topics
 
 
+def test_an_entry_of_an_earlier_version() -> None:
+    """It knew less of a partition."""
+    progress = {"next_offset": 3, "high_offset": 5, "topic_id": TOPIC_ID}
+    entry = Entry(1, 0, 0, 0, Mark(0, 0), Mark(0, 0), Progress(3, 5, TOPIC_ID))
+    assert Entry.from_json(entry.to_json() | {"progress": progress}) == entry
+    late = replace(entry, progress=Progress(3, 5, TOPIC_ID, 0, 1, 4))
+    assert Entry.from_json(json.loads(json.dumps(late.to_json()))) == late
+
+
 def test_records_stay_in_their_partition(site: TopicSite) -> None:
     driver = another(site)
     driver.load(*(step(partition, 0, 3) for partition in range(4)))
@@ -321,6 +370,22 @@ def test_a_column_becomes_the_key(site: TopicSite) -> None:
     ]
     with pytest.raises(ConfigError, match="no column nothing for the key"):
         site.sink(key="nothing").prepare("lake", TABLES)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_progress_topic_that_brokers_would_empty_is_refused(site: TopicSite, policy: str) -> None:
+    name = f"{site.name}_progress"
+    with Admin(bootstrap_servers=site.servers) as admin:
+        admin.create_topic(name, partitions=1, configs={"cleanup.policy": policy})
+        with pytest.raises(SinkRefusedError) as refused:
+            site.sink().prepare("g", TABLES)
+        assert f"{name} has cleanup.policy={policy}" in str(refused.value)
+        remedy = f"millstream topic config {name} --set cleanup.policy=compact"
+        assert remedy in str(refused.value)
+        admin.alter_configs(name, {"cleanup.policy": "compact"})
+    loaded = another(site)
+    loaded.load(step(0, 0, 3))
+    assert written(site) == [0, 1, 2]
 
 
 def test_what_a_topic_cannot_be(site: TopicSite) -> None:

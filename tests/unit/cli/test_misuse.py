@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 import millstream
-from millstream.cli import main, outcome
+from millstream.cli import greeting, main, outcome
 from millstream.errors import GroupIdNotFoundError, InvalidConfigError, NonEmptyGroupError
+from tests.waiting import SECONDS
 
 Printed = pytest.CaptureFixture[str]
 
@@ -138,8 +139,11 @@ def test_no_broker_is_told_at_once_with_what_to_do(command: list[str], capsys: P
 @pytest.mark.parametrize(
     "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x46", b""]
 )
-def test_what_is_no_broker_is_told_at_once(answer: bytes, capsys: Printed) -> None:
+def test_what_is_no_broker_is_told_at_once(
+    answer: bytes, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A web server, a listener that wants TLS, and one that hangs up."""
+    monkeypatch.setattr(greeting, "_SECONDS", SECONDS)  # the thread below may be kept waiting
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from millstream.client.client import Client
+from millstream.client.client import DEFAULT_MAX_IN_FLIGHT, Client
 from millstream.config import AdminConfig
 from millstream.wire.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from tests.unit.client.fake_broker import FakeBroker
@@ -15,13 +15,15 @@ from tests.waiting import SECONDS
 
 
 @contextmanager
-def client_of(*brokers: FakeBroker, **settings: object) -> Iterator[Client]:
+def client_of(
+    *brokers: FakeBroker, max_in_flight: int = DEFAULT_MAX_IN_FLIGHT, **settings: object
+) -> Iterator[Client]:
     """A client that is quick to try again, and closed in the end."""
     servers = ",".join(broker.address for broker in brokers)
     config = AdminConfig.from_settings(
         {"bootstrap_servers": servers, "reconnect_backoff_ms": 5, "retry_backoff_ms": 5, **settings}
     )
-    client = Client(config)
+    client = Client(config, max_in_flight=max_in_flight)
     try:
         yield client
     except BaseException:

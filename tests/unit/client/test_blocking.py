@@ -32,15 +32,31 @@ def test_errors_that_may_pass_are_repeated(broker: FakeBroker) -> None:
     assert not codes
 
 
+class ThirdAnswer(Deadline):
+    """Is over when three answers have come, however long they take."""
+
+    def __init__(self) -> None:
+        super().__init__(SECONDS)
+        self.answers = 0
+
+    @property
+    def remaining_s(self) -> float:
+        return super().remaining_s if self.answers < 3 else 0.0
+
+
 def test_a_deadline_ends_repeating_and_keeps_the_reason(broker: FakeBroker) -> None:
+    deadline = ThirdAnswer()
+
     def check(response: ListGroupsResponse) -> None:
+        deadline.answers += 1
         raise NetworkError("it is raining")
 
     with (
         client_of(broker) as client,
-        pytest.raises(MillstreamTimeoutError, match=r"0.2 seconds: it is raining"),
+        pytest.raises(MillstreamTimeoutError, match=r"within 60 seconds: it is raining"),
     ):
-        BlockingCalls(client).call(AnyNode(), ListGroupsResponse, list_groups, Deadline(0.2), check)
+        BlockingCalls(client).call(AnyNode(), ListGroupsResponse, list_groups, deadline, check)
+    assert deadline.answers == 3
 
 
 def find(node_id: int, port: int, code: int = 0) -> FindCoordinatorResponse:

@@ -123,11 +123,11 @@ from millstream.client.blocking import BlockingCalls, Deadline
 from millstream.client.client import Client
 from millstream.config import AdminConfig
 client = Client(AdminConfig.from_settings({{"bootstrap_servers": "{broker.address}"}}))
-BlockingCalls(client).refresh_metadata((), Deadline(10))
+BlockingCalls(client).refresh_metadata((), Deadline({SECONDS}))
 print("done")
 """
     run = subprocess.run(
-        [sys.executable, "-c", program], timeout=30, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], timeout=SECONDS, capture_output=True, text=True, check=True
     )
     assert (run.stdout, run.stderr) == ("done\n", "")
 

@@ -60,7 +60,7 @@ def test_everything_of_an_answer_is_there() -> None:
     assert found is not None
     assert (found.leader, found.leader_epoch, found.replicas, found.in_sync_replicas) == (2, 5, (1, 2), (1,))
     assert cluster.leader("a", 0) == Broker(1, "host1", 9092, "r")
-    assert cluster.topic_names_by_id() == {ID: "a"}
+    assert cluster.topics["a"].topic_id == ID
     assert cluster.partition("a", 2) is None
     assert cluster.partition("b", 0) is None
 

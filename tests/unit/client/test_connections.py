@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -107,8 +108,9 @@ def test_at_most_so_many_in_flight() -> None:
 
 
 def test_a_request_without_an_answer_in_time_breaks_the_connection(broker: FakeBroker) -> None:
-    broker.handlers[ListGroupsRequest] = lambda request: None
     with client_of(broker) as client:
+        send(client).result(SECONDS)  # connected: the times below are for answers alone
+        broker.handlers[ListGroupsRequest] = lambda request: None
         late, behind = send(client, timeout_ms=50), send(client, timeout_ms=60_000)
         with pytest.raises(NetworkError, match="did not answer ListGroups"):
             late.result(SECONDS)
@@ -143,9 +145,9 @@ def test_a_broker_that_hangs_up(broker: FakeBroker) -> None:
 )
 def test_garbage_breaks_the_connection_and_nothing_else(broker: FakeBroker, garbage: bytes) -> None:
     broker.handlers[ListGroupsRequest] = lambda request: garbage
-    with client_of(broker, request_timeout_ms=2_000) as client:
+    with client_of(broker) as client:
         with pytest.raises(MillstreamError):
-            send(client).result(SECONDS)
+            send(client, timeout_ms=2_000).result(SECONDS)
         broker.handlers[ListGroupsRequest] = lambda request: no_groups()
         send(client).result(SECONDS)
 
@@ -208,20 +210,27 @@ def test_bootstrap_again_when_all_known_brokers_are_gone() -> None:
 
 
 def test_back_off_grows_while_nobody_answers() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    config = AdminConfig.from_settings(
-        {
-            "bootstrap_servers": f"127.0.0.1:{port}",
-            "reconnect_backoff_ms": 20,
-            "reconnect_backoff_max_ms": 500,
-        }
-    )
-    client = Client(config)
-    with pytest.raises(
-        NoBrokersAvailableError, match=f"no broker answered at 127.0.0.1:{port} within 0.6 seconds"
-    ):
-        BlockingCalls(client).refresh_metadata((), Deadline(0.6))
-    # 20, 40, 80, 160, 320 ms with jitter: a handful of attempts, not hundreds.
-    assert 3 <= client.metrics.connections_failed <= 8
-    assert client.close(SECONDS)
+    with socket.socket() as unused:  # bound but not listening: nobody else can listen there
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        config = AdminConfig.from_settings(
+            {
+                "bootstrap_servers": address,
+                "reconnect_backoff_ms": 20,
+                "reconnect_backoff_max_ms": 500,
+                "retry_backoff_ms": 1,
+                "retry_backoff_max_ms": 1,
+            }
+        )
+        began = time.monotonic()
+        client = Client(config)
+        with pytest.raises(
+            NoBrokersAvailableError, match=f"no broker answered at {address} within 0.6 seconds"
+        ):
+            BlockingCalls(client).refresh_metadata((), Deadline(0.6))
+        until(lambda: client.metrics.connections_failed >= 4, "it goes on trying")
+        failed, took_s = client.metrics.connections_failed, time.monotonic() - began
+        assert client.close(SECONDS)
+    # 20, 40, 80, 160, 320, 500 ms, each a fifth less at the least: a handful of attempts, not hundreds.
+    earliest_s = accumulate(0.8 * min(0.02 * 2**failures, 0.5) for failures in range(failed))
+    assert failed <= 1 + sum(each <= took_s for each in earliest_s)

@@ -125,6 +125,21 @@ def test_askers_share_the_next_request() -> None:
     assert set(bench.metadata.cluster.topics) == {"a", "b", "c"}
 
 
+def test_an_answer_on_its_way_will_do_for_topics_that_nobody_knows_yet() -> None:
+    bench = Bench()
+    bench.metadata.track(["a"])
+    bench.metadata.refresh(["a"])
+    bench.answer()
+    bench.reactor.advance(200)
+    assert bench.asked == [["a"]]
+    bench.metadata.refresh(["a"])
+    bench.metadata.refresh(["a"])
+    bench.metadata.refresh(["b"])
+    bench.answer()
+    bench.reactor.advance(200)
+    assert bench.asked[1:] == [["a"], ["a", "b"]], "what is known may have changed after it was asked for"
+
+
 def test_who_asks_for_all_topics_gets_all() -> None:
     bench = Bench()
     bench.metadata.refresh(())

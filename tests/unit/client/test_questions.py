@@ -15,8 +15,7 @@ from millstream.client.blocking import BlockingCalls, CoordinatorOf, Deadline
 from millstream.client.client import Client
 from millstream.client.connections import Channel
 from millstream.client.link import Phase
-from millstream.config import AdminConfig
-from millstream.errors import NetworkError
+from millstream.errors import NetworkError, UnsupportedVersionError
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.group_admin import (
@@ -27,6 +26,7 @@ from millstream.wire.messages.group_admin import (
 )
 from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.metadata import MetadataRequest
+from tests.unit.client import sending
 from tests.unit.client.fake_broker import Answer, FakeBroker, HangUp, all_versions
 from tests.waiting import SECONDS, until
 
@@ -62,16 +62,11 @@ def broker() -> Iterator[ParkingBroker]:
 
 
 @contextmanager
-def client_of(*brokers: FakeBroker, **settings: object) -> Iterator[Client]:
+def client_of(*brokers: FakeBroker, **settings: Any) -> Iterator[Client]:
     """A client that knows its brokers, and is closed before they are."""
-    servers = ",".join(each.address for each in brokers)
-    common: dict[str, object] = {"reconnect_backoff_ms": 5, "retry_backoff_ms": 5}
-    client = Client(AdminConfig.from_settings({"bootstrap_servers": servers, **common, **settings}))
-    try:
+    with sending.client_of(*brokers, **settings) as client:
         BlockingCalls(client).refresh_metadata((), Deadline(SECONDS))
         yield client
-    finally:
-        assert client.close(SECONDS), "the I/O thread has not ended"
 
 
 def fetch(client: Client, broker: FakeBroker) -> Future[Any]:
@@ -147,15 +142,38 @@ def test_fetches_stay_on_their_connection(broker: ParkingBroker) -> None:
     assert broker.connections == 1
 
 
+def test_a_fetch_that_failed_is_not_under_way(broker: ParkingBroker) -> None:
+    """However it ended: refused before it left, out of time in the queue or at the broker, or cut off."""
+    with client_of(broker, max_in_flight=1) as client:
+        link = client.io.run(lambda: client.connections.link(1))
+        with pytest.raises(UnsupportedVersionError):
+            send(client, 1, FetchRequest, max_version=-1).result(SECONDS)
+        assert not link.has_fetch
+        parked = fetch(client, broker)
+        with pytest.raises(NetworkError, match="no connection to send"):
+            send(client, 1, FetchRequest, timeout_ms=20).result(SECONDS)
+        assert link.has_fetch
+        broker.drop_connections()
+        with pytest.raises(NetworkError):
+            parked.result(SECONDS)
+        assert not link.has_fetch
+        send(client, 1).result(SECONDS)  # connected anew: the time below is for the answer alone
+        with pytest.raises(NetworkError, match="did not answer Fetch"):
+            send(client, 1, FetchRequest, timeout_ms=100).result(SECONDS)
+        assert not link.has_fetch
+        broker.release.set()
+        fetch(client, broker).result(SECONDS)
+        assert not link.has_fetch
+
+
 def test_what_can_wait_does(broker: ParkingBroker) -> None:
     """Metadata that have grown old: nobody waits for them, so they are not worth a connection."""
     with client_of(broker, metadata_max_age_ms=200) as client:
         fetched = fetch(client, broker)
-        before = client.metrics.requests_sent
-        until(lambda: client.metrics.requests_sent > before, "metadata were asked for")
+        until(lambda: client.metadata._asked is not None, "metadata are asked for, and wait for the fetch")
         assert not fetched.done()
         broker.release.set()
-        until(lambda: client.metadata.refreshes >= 2, "they came")
+        until(lambda: client.metrics.metadata_refreshes >= 2, "they came")
     assert broker.connections == 1
 
 
@@ -230,7 +248,7 @@ def test_the_aside_connection_is_closed_soon(broker: ParkingBroker, monkeypatch:
         fetched = fetch(client, broker)
         send(client, 1).result(SECONDS)
         until(lambda: client.metrics.connections_closed == 1, "it was closed")
-        aside = client.connections.find(1, Channel.ASIDE)
+        aside = client.io.run(lambda: client.connections.find(1, Channel.ASIDE))
         assert aside is not None
         assert aside.phase is Phase.IDLE
         assert not fetched.done(), "the other one is in use"

@@ -42,7 +42,7 @@ def test_many_askers_share_one_request(broker: FakeBroker) -> None:
 def test_metadata_are_refreshed_by_age(broker: FakeBroker) -> None:
     with client_of(broker, metadata_max_age_ms=30) as client:
         BlockingCalls(client).refresh_metadata((), Deadline(SECONDS))
-        until(lambda: client.metadata.refreshes >= 4, "metadata were refreshed by age")
+        until(lambda: client.metrics.metadata_refreshes >= 4, "metadata were refreshed by age")
 
 
 def test_metadata_are_asked_of_another_broker_when_one_fails() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -18,6 +19,12 @@ from tests.unit.console.looks import group, snapshot, topic
 from tests.waiting import SECONDS
 
 VIEWERS = 20
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen here is always from a round, also where the machine stands still during one."""
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", SECONDS)
 
 
 class Brokers:
@@ -146,6 +153,21 @@ def test_answers_are_made_once_for_all_who_ask() -> None:
 
     asyncio.run(main())
     assert len(made) == 3
+
+
+def test_rounds_that_take_long_are_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a large cluster do: there are rates all the same."""
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.1)
+
+    class Slow(Brokers):
+        def look(self) -> Snapshot:
+            time.sleep(0.2)
+            return super().look()
+
+    async def look(sampler: Sampler) -> None:
+        await until_view(sampler, lambda view: bool(view.rates.produced))
+
+    running(Slow(), 0.01, look)
 
 
 def test_an_error_goes_to_all_and_is_not_kept() -> None:

@@ -5,6 +5,7 @@ Requests and responses go through their wire format, so that what a version lack
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,8 +16,6 @@ from millstream.model import TopicPartition
 from millstream.wire.batches import (
     ControlType,
     RecordData,
-    control_record_key,
-    control_record_value,
     encode_batch,
     read_header,
 )
@@ -112,7 +111,8 @@ class FakeLog:
 
     def append_marker(self, producer_id: int, control_type: ControlType) -> None:
         base = self.end_offset
-        key, value = control_record_key(control_type), control_record_value(0)
+        key = struct.pack(">hh", 0, control_type)
+        value = struct.pack(">hi", 0, 0)  # with the epoch of the coordinator
         self.batches.append(
             encode_batch(
                 [RecordData(base, 0, key, value)],
@@ -141,9 +141,9 @@ class FakeLog:
         return found[: max(first, max_bytes)]
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and where it ends."""
+        """The largest epoch up to this one, and where it ends; -1 for an epoch that is still to come."""
         known = [one for one, _ in self.epochs if one <= epoch]
-        if not known:
+        if not known or epoch > self.epoch:  # as in Kafka
             return -1, -1
         later = [start for one, start in self.epochs if one > epoch]
         return known[-1], (later[0] if later else self.end_offset)

@@ -165,10 +165,14 @@ def test_an_error_while_fetching_ahead_is_judged_when_its_turn_comes() -> None:
 # -- the closest replica (KIP-392)
 
 
-def rack_world(replica: int = 1) -> tuple[World, FakeLog]:
+def rack_world(replica: int = 1, max_partition_fetch_bytes: int = 1 << 20) -> tuple[World, FakeLog]:
     log = log_of(5)
     log.preferred_replica = replica
-    settings = FetchSettings(client_rack="r", metadata_max_age_ms=10_000)
+    settings = FetchSettings(
+        client_rack="r",
+        metadata_max_age_ms=10_000,
+        max_partition_fetch_bytes=max_partition_fetch_bytes,
+    )
     return world_of({T0: log}, settings), log
 
 
@@ -197,6 +201,21 @@ def test_out_of_range_at_a_follower_goes_back_to_the_leader() -> None:
     answer(send, world, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert world.positions == {T0: 0}
     log.preferred_replica = -1
+    (send,) = world.poll()
+    assert send.target == Node(0)
+
+
+def test_out_of_range_at_a_follower_whose_time_is_over_goes_back_to_the_leader() -> None:
+    world, _ = rack_world(max_partition_fetch_bytes=len(log_of(1).batches[0]))
+    world.settle(1)
+    (send,) = world.poll()
+    world.deliver(send)
+    (send,) = world.poll()
+    assert (send.target, fetched(send)) == (Node(1), [("t", 0, 1)]), "it is fetched ahead"
+    world.now_ms = 10_000
+    assert len(world.take()) == 1  # and the advice has grown old meanwhile
+    answer(send, world, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert world.positions == {T0: 1}
     (send,) = world.poll()
     assert send.target == Node(0)
 

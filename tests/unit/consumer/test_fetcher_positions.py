@@ -14,6 +14,7 @@ from millstream.consumer.fetch_events import (
 from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
 from millstream.consumer.fetcher import Fetcher
 from millstream.consumer.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
+from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
     GroupAuthorizationFailedError,
@@ -445,13 +446,42 @@ def test_data_of_the_old_leader_is_not_handed_out_under_a_new_one() -> None:
     assert values(world.read()) == [b"other 0"]
 
 
-def test_a_committed_epoch_newer_than_the_metadata_asks_for_metadata() -> None:
+def committed_under_epoch_3(cluster: FakeCluster) -> Fetcher:
+    """A consumer that knows of epoch 0 only, and takes over what was committed under epoch 3."""
     fetcher = Fetcher(LATEST)
-    fetcher.update_cluster(FakeCluster({T0: log_of(10)}).metadata())
+    fetcher.update_cluster(cluster.metadata())
     fetcher.positions.assign([T0])
     asked = committed_needed(fetcher, 0)
     fetcher.set_committed(asked.token, {T0: OffsetAndMetadata(5, "", 3)}, 0)
+    return fetcher
+
+
+def test_a_committed_epoch_newer_than_the_metadata_is_validated_by_its_leader() -> None:
+    """The old leader may still believe that it leads. It knows no epoch 3: that would reset the offset."""
+    log = log_of(10)
+    cluster = FakeCluster({T0: log})
+    fetcher = committed_under_epoch_3(cluster)
+    assert fetcher.poll(0) == []
     assert fetcher.take_events() == [MetadataNeeded(frozenset({"t"}))]
+    log.new_epoch(3, leader=1)
+    fetcher.update_cluster(cluster.metadata())
+    (send,) = fetcher.poll(1)
+    assert (send.target, send.request_type) == (Node(1), OffsetForLeaderEpochRequest)
+    fetcher.receive(send.token, cluster.answer(send), 1)
+    assert fetcher.positions.position(T0) == 5
+
+
+def test_an_epoch_that_no_leader_reaches_does_not_hold_a_partition_for_ever() -> None:
+    cluster = FakeCluster({T0: log_of(10)})
+    fetcher = committed_under_epoch_3(cluster)
+    now_ms = 0
+    while not (sends := fetcher.poll(now_ms)):
+        assert MetadataNeeded(frozenset({"t"})) in fetcher.take_events()
+        wake_ms = fetcher.next_wake_ms(now_ms)
+        assert wake_ms is not None and now_ms < wake_ms < 10_000
+        now_ms = wake_ms
+    fetcher.receive(sends[0].token, cluster.answer(sends[0]), now_ms)
+    assert PositionLost(T0, 5, ResetStrategy.LATEST) in fetcher.take_events()
 
 
 @pytest.mark.parametrize("settings", [EARLIEST, LATEST])

@@ -191,13 +191,14 @@ def test_paused_reading_resumes_where_it_stopped(pair: Pair) -> None:
 
 
 def test_connecting_to_a_closed_port_reports_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    reactor, handler = Reactor(), Recorder()
-    PendingConnection(reactor, "127.0.0.1", port, handler, timeout_ms=5000)
-    thread = threading.Thread(target=reactor.run)
-    thread.start()
-    until(lambda: handler.errors, "the error is told")
+    with socket.socket() as unused:  # bound but not listening: nobody else can listen there
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        reactor, handler = Reactor(), Recorder()
+        PendingConnection(reactor, "127.0.0.1", port, handler, timeout_ms=60_000)
+        thread = threading.Thread(target=reactor.run)
+        thread.start()
+        until(lambda: handler.errors, "the error is told")
     reactor.stop()
     thread.join()
     reactor.close()

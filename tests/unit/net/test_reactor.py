@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from millstream.net.reactor import Reactor
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -91,14 +92,14 @@ def test_a_signal_handler_may_call_while_the_loop_is_being_called(reactor: React
     signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
     try:
         thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS
         while len(ran) < 200 and time.monotonic() < deadline:
             reactor.call_threadsafe(lambda: None)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         reactor.stop()
-        thread.join(10)
+        thread.join(SECONDS)
     assert not thread.is_alive()
     reactor.close()
     assert len(ran) >= 200

@@ -101,7 +101,7 @@ def test_waiting_ends_in_time_or_with_the_outcome(delivery: Delivery) -> None:
         first.exception(0)
     timer = threading.Timer(0.05, finish, (delivery, 5))
     timer.start()
-    assert first.result(10).offset == 5
+    assert first.result(SECONDS).offset == 5
     timer.join()
 
 
@@ -139,7 +139,7 @@ def finishing(delivery: Delivery) -> Iterator[threading.Timer]:
 
 def test_concurrent_futures_wait(delivery: Delivery, finishing: threading.Timer) -> None:
     futures = futures_of(delivery)
-    done, pending = concurrent.futures.wait(futures, timeout=10)
+    done, pending = concurrent.futures.wait(futures, timeout=SECONDS)
     assert (done, pending) == (set(futures), set())
     assert concurrent.futures.wait(futures, timeout=0).done == set(futures)
 
@@ -149,14 +149,14 @@ def test_concurrent_futures_first_exception(delivery: Delivery) -> None:
     timer = threading.Timer(0.05, finish, (other,), {"error": NetworkError("gone")})
     timer.start()
     futures = [*futures_of(delivery), *futures_of(other)]
-    done, pending = concurrent.futures.wait(futures, 10, concurrent.futures.FIRST_EXCEPTION)
+    done, pending = concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION)
     timer.join()
     assert (len(done), len(pending)) == (1, 4)
 
 
 def test_as_completed(delivery: Delivery, finishing: threading.Timer) -> None:
     futures = futures_of(delivery)
-    assert set(concurrent.futures.as_completed(futures, timeout=10)) == set(futures)
+    assert set(concurrent.futures.as_completed(futures, timeout=SECONDS)) == set(futures)
 
 
 def test_asyncio(delivery: Delivery, finishing: threading.Timer) -> None:

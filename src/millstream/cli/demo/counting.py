@@ -121,7 +121,7 @@ class Counting:
         seconds = group.wait_until_settled()
         moved = ", ".join(map(str, group.ownership()["Cleo"]))
         self._story.tell(
-            f"{seconds:.1f} s after its start, Cleo has partition {moved}. The others kept theirs all the "
+            f"{seconds:.1f} s after its start, Cleo has partition {moved}. The others kept the rest all the "
             f"time (cooperative-sticky): {self._counted() - before:,} customers were counted meanwhile."
         )
         self._story.ownership(group.ownership())
@@ -133,9 +133,10 @@ class Counting:
         group.kill("Ann")
         seconds = group.wait_until_settled()
         self._story.tell(
-            f"kill -9 for Ann: she cannot say goodbye, so the group misses her heartbeats for "
-            f"{_SESSION_TIMEOUT_MS / 1000:.0f} s (session.timeout.ms). After {seconds:.1f} s the others own "
-            "all partitions, and go on where her last transaction ended:"
+            "kill -9 for Ann: she cannot say goodbye, so the group waits until "
+            f"{_SESSION_TIMEOUT_MS / 1000:.0f} s after her last heartbeat (session.timeout.ms). "
+            f"{seconds:.1f} s after her end the others own all partitions, and go on where her last "
+            "transaction ended:"
         )
         self._story.ownership(group.ownership())
 

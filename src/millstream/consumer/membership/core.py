@@ -84,10 +84,6 @@ class Membership:
         return self._state.error
 
     @property
-    def is_leader(self) -> bool:
-        return self._state.electorate is not None
-
-    @property
     def watched_topics(self) -> frozenset[str]:
         """The topics whose metadata must be kept fresh: the member's own, and for a leader the group's."""
         own = self._state.wanted.topics if self._state.wanted is not None else frozenset[str]()

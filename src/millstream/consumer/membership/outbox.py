@@ -12,7 +12,7 @@ from millstream.consumer.membership import requests
 from millstream.consumer.membership.leaves import Leave
 from millstream.consumer.membership.phases import Phase
 from millstream.consumer.membership.state import MemberState
-from millstream.consumer.sends import AnyNode, Coordinator, Send, Target
+from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
 from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
@@ -148,7 +148,17 @@ class Outbox:
     def _leave(self, leave: Leave) -> Send:
         self._state.leaves.in_flight = True
         build = requests.leave_group(self._settings.group_id, leave.member_id, leave.reason)
-        return self._send(Kind.LEAVE, build, LeaveGroupRequest, self._settings.request_timeout_ms)
+        timeout_ms = self._settings.request_timeout_ms
+        return self._send(Kind.LEAVE, build, LeaveGroupRequest, timeout_ms, self._past_a_join())
+
+    def _past_a_join(self) -> Target:
+        """The coordinator, on another connection than a join or sync of ours that is still parked there:
+        Apache Kafka reads the next request of a connection when it has answered the one before.
+        """
+        node = self._state.lookup.node
+        if node is None or {Kind.JOIN, Kind.SYNC}.isdisjoint(self._in_flight.values()):
+            return _COORDINATOR
+        return Node(node.node_id)
 
     def _must_describe(self) -> bool:
         state = self._state

@@ -109,10 +109,6 @@ class Commits:
         self._events: list[Event] = []
         self._last_id = 0
 
-    @property
-    def pending(self) -> bool:
-        return bool(self._under_way)
-
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events

@@ -43,10 +43,6 @@ class OffsetStore:
         """Commit once. CommitDone tells; RetriableCommitFailedError leaves it to the caller to repeat it."""
         return self._commits.make(offsets, now_ms + self.settings.default_api_timeout_ms, repeats=False)
 
-    @property
-    def has_pending_commits(self) -> bool:
-        return self._commits.pending
-
     # ---- committing automatically ----
 
     def auto_commit_if_due(self, positions: Callable[[], Offsets], now_ms: int) -> None:

@@ -17,6 +17,9 @@ somebody moved it on purpose.
 | no | a load into another sink | not at all: one group, one sink |
 | no | a stranger, or nobody | at ``starting``; a partition that came later, at the beginning of its log |
 
+Where another group has loaded the topic into the same table, a group without any progress of it starts only
+where a reset says: at the beginning it would load every record a second time.
+
 Then, whatever was found:
 
 - The stored topic id is not the topic's: it was deleted and made anew. An error, or with
@@ -29,7 +32,7 @@ Then, whatever was found:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.marks import Author, author_of, read_mark
@@ -64,6 +67,8 @@ class Situation:
     """The sink knows other partitions of this topic already."""
     stable_end: int | None = None
     """How far the log can be read now, where an open transaction keeps the rest back."""
+    others: frozenset[str] = frozenset()
+    """Other groups that have loaded this topic into this sink, as far as it can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class Refusal:
     lost: tuple[LostOffsets, ...] = ()
     passing: bool = False
     """It may be only how things look for a moment, as after a change of leaders: look again first."""
+    of_topic: bool = False
+    """The reason is the same for all partitions of the topic that it concerns, and names none of them."""
 
 
 def decide(situation: Situation, rules: Rules) -> Start | Refusal:
@@ -111,7 +118,7 @@ def decide(situation: Situation, rules: Rules) -> Start | Refusal:
 
 
 def progress_of(standing: Standing) -> Progress | None:
-    """The progress of the slower table; None where the rows have none. How far it has ever come is what the
+    """The progress of the slower table; None where the rows have none. What was ever loaded is what the
     rows say: past that, rejected rows are of a commit that stopped between the two tables.
 
     Without progress of the rows, that of the rejected rows means nothing: the table was deleted, or the very
@@ -121,8 +128,9 @@ def progress_of(standing: Standing) -> Progress | None:
         return None
     if standing.rejected is None:
         return standing.rows
-    slower = min(standing.rows, standing.rejected, key=lambda one: one.next_offset)
-    return replace(slower, high_offset=standing.rows.high_offset)
+    rows = standing.rows
+    slower = min(rows, standing.rejected, key=lambda one: one.next_offset)
+    return replace(slower, high_offset=rows.high_offset, low_offset=rows.low_offset, gap_end=rows.gap_end)
 
 
 def _start(situation: Situation, rules: Rules) -> Start | Refusal:
@@ -143,36 +151,48 @@ def _resumed(situation: Situation, rules: Rules, progress: Progress, author: Aut
     if there == here:
         return Start(here, anchors=False, repairs_group=True)
     if there < here:
-        note = f"{situation.partition}: rewound from {here} to {there}, as the group's offset was moved"
+        note = f"{situation.partition}: goes back from {here} to {there}, as the group's offset was moved"
         return Start(there, anchors=True, repairs_group=True, note=note)
-    lost = _never_loaded(progress, there)
+    lost = _never_loaded(progress, here, there, Loss.SKIPPED)
     if lost and author is Author.STRANGER and rules.fail_on_data_loss:
-        return _strangers_skip(situation, rules, lost)
+        return _strangers_skip(situation, rules, there, lost)
     note = f"{situation.partition}: skips from {here} to {there}, as the group's offset was moved"
     return Start(there, anchors=True, repairs_group=True, lost=lost, note=note)
 
 
-def _strangers_skip(situation: Situation, rules: Rules, lost: tuple[LostOffsets, ...]) -> Refusal:
+def _strangers_skip(situation: Situation, rules: Rules, there: int, lost: tuple[LostOffsets, ...]) -> Refusal:
     """Whoever runs a consumer with the load's group commits what it has read: hardly a wish to skip."""
-    where, (gone,) = situation.partition, lost
+    where = situation.partition
     return Refusal(
         where,
-        f"{where} [{gone.start}, {gone.end}) would be skipped, as something other than a load has committed "
-        f"{gone.end} for group {rules.group_id}, perhaps a consumer that used this group: confirm that "
-        f"with 'millstream group reset {rules.group_id}' to {gone.end}, or with fail_on_data_loss=False "
-        "(--accept-data-loss); to load the range, reset the group to where it begins",
+        f"{where} {_spelled(lost)} would be skipped, as something other than a load has committed "
+        f"{there} for group {rules.group_id}, perhaps a consumer that used this group: confirm that "
+        f"with 'millstream group reset {rules.group_id}' to {there}, or with fail_on_data_loss=False "
+        f"(--accept-data-loss); to load what would be missing, reset the group to {lost[0].start}",
         lost=lost,
     )
 
 
-def _never_loaded(progress: Progress, end: int) -> tuple[LostOffsets, ...]:
-    """What will be missing if the load goes on at ``end``: not what the table holds from before a rewind."""
-    start = max(progress.next_offset, progress.high_offset)
-    return (LostOffsets(start, end, Loss.SKIPPED),) if start < end else ()
+def _never_loaded(progress: Progress | None, start: int, end: int, reason: Loss) -> tuple[LostOffsets, ...]:
+    """What of ``[start, end)`` will be missing if the load does not read it now: not what the table holds
+    from before a rewind.
+    """
+    found = [(start, end)] if progress is None else progress.never_loaded(start, end)
+    return tuple(LostOffsets(*each, reason) for each in found)
+
+
+def _spelled(lost: tuple[LostOffsets, ...]) -> str:
+    return " and ".join(f"[{each.start}, {each.end})" for each in lost)
+
+
+_WITHOUT_A_WISH: Final = (Author.NOBODY, Author.STRANGER, Author.THIS_LOAD)
+"""Authors of an offset that says nothing of where a group without progress shall begin."""
 
 
 def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusal:
     where, committed = situation.partition, situation.committed
+    if situation.others and not situation.came_later and author in _WITHOUT_A_WISH:
+        return _other_group(situation, rules)
     earliest = Start(situation.log_start, anchors=True, repairs_group=True)
     chosen = earliest
     if rules.starting == "latest" and not situation.came_later:
@@ -192,7 +212,7 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
             )
             return replace(earliest, note=note)
         case Author.OTHER_LOAD:
-            return _other_sink(situation, rules)
+            return _other_sink(where, committed, rules)
         case _:
             note = (
                 f"{where}: the group's offset {committed.offset} was left by a consumer, not by a load: it "
@@ -201,14 +221,38 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
             return replace(chosen, group_first=True, note=note)
 
 
-def _other_sink(situation: Situation, rules: Rules) -> Refusal:
-    assert situation.committed is not None, "another load committed it"
-    mark = read_mark(situation.committed.metadata)
+def other_sink(
+    partition: TopicPartition, committed: OffsetAndMetadata | None, rules: Rules
+) -> Refusal | None:
+    """The refusal of a partition that the group loads into another sink, and this one holds nothing of; None
+    where it does not. It concerns whoever loads the topic's other partitions: each sink would have a part.
+    """
+    if committed is None or author_of(committed, rules.sink) is not Author.OTHER_LOAD:
+        return None
+    return _other_sink(partition, committed, rules)
+
+
+def _other_sink(partition: TopicPartition, committed: OffsetAndMetadata, rules: Rules) -> Refusal:
+    mark = read_mark(committed.metadata)
     other = "another sink" if mark is None else mark.sink
     return Refusal(
-        situation.partition,
-        f"group {rules.group_id} loads {situation.partition} into {other}, and a group has one sink: choose "
+        partition,
+        f"group {rules.group_id} loads {partition.topic} into {other}, and a group has one sink: choose "
         f"another group for {rules.sink}, or move this one with 'millstream group reset {rules.group_id}'",
+        of_topic=True,
+    )
+
+
+def _other_group(situation: Situation, rules: Rules) -> Refusal:
+    topic, group = situation.partition.topic, rules.group_id
+    others = " and ".join(sorted(situation.others))
+    return Refusal(
+        situation.partition,
+        f"{rules.sink} holds {topic} as group {others} has loaded it, and with group {group} every record "
+        f"would be there twice: load with group {others}, or into another table. To go on under the new "
+        f"name, stop the old one and move the new one to where that stands, with 'millstream group reset "
+        f"{group} --to OFFSET --topic {topic}:PARTITION' for each partition",
+        of_topic=True,
     )
 
 
@@ -234,15 +278,13 @@ def _behind_log(situation: Situation, rules: Rules, found: Start) -> Start | Ref
     """The log starts later. What the table holds from before a rewind is not lost, only not replaced."""
     where, log_start = situation.partition, situation.log_start
     progress = progress_of(situation.standing)
-    loaded_to = progress.high_offset if progress is not None else 0
-    gone = max(found.offset, loaded_to)
-    lost = (LostOffsets(gone, log_start, Loss.RETENTION),) if gone < log_start else ()
+    lost = _never_loaded(progress, found.offset, log_start, Loss.RETENTION)
     if lost and rules.fail_on_data_loss:
         return Refusal(
             where,
-            f"{where} [{gone}, {log_start}) was deleted before it was loaded, as the log starts at "
-            f"{log_start}: accept that with fail_on_data_loss=False (--accept-data-loss), which records the "
-            "range beside the table and goes on",
+            f"{where} {_spelled(lost)} was deleted before it was loaded, as the log starts at "
+            f"{log_start}: accept that with fail_on_data_loss=False (--accept-data-loss), which records "
+            "what is lost beside the table and goes on",
             lost=lost,
         )
     note = f"{where}: starts at {log_start} instead of {found.offset}, as the log begins there"
@@ -277,6 +319,7 @@ def _recreated(situation: Situation, rules: Rules) -> Start | Refusal:
             f"topic {where.topic} was deleted and made anew since it was loaded into {rules.sink} (its id is "
             'another): load the new one as well with on_recreated="append" (--on-recreated append), which '
             "keeps the rows of the old one, or choose another sink and group",
+            of_topic=True,
         )
     start = situation.log_start
     if author_of(situation.committed, rules.sink) is Author.RESET and situation.committed is not None:

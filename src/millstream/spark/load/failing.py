@@ -37,7 +37,7 @@ from millstream.errors import (
 )
 from millstream.spark.load.jobs import TaskFailedError
 from millstream.spark.load.report import Tally
-from millstream.spark.load.stopping import Stop
+from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.ranges import OffsetRange, listed
 from millstream.spark.sinks import base
 from millstream.spark.sinks.base import (
@@ -157,27 +157,28 @@ class Patience:
         cycles = self._tally.cycles
         try:
             return step()
-        except (DataLostError, LoadFailedError):
+        except (DataLostError, LoadFailedError, StoppedError):
             raise
         except ProgressConflictError as error:
             self._conflicts += 1
             if self._conflicts >= _MOST_CONFLICTS:
                 why = "another load with this group keeps moving the progress"
-                raise self._failed(error, ranges, why=why) from error
+                raise self.failed(error, ranges, why=why) from error
             log.info("somebody else has moved the progress, planning anew: %s", error)
             self._stop.wait(_CONFLICT_SECONDS)
         except Exception as error:
             if isinstance(error, MisuseError | SchemaConflictError) and not ranges:
                 raise  # nothing was under way: it says all there is to say
-            if not self._may_go_on(outlook(error)):
-                raise self._failed(error, ranges, done=self._tally.cycles > cycles) from error
+            if not self.may_go_on(error):
+                raise self.failed(error, ranges, done=self._tally.cycles > cycles) from error
             pause = self._pause()
             log.warning("the load tries again in %.1f s, as this may pass: %s", pause, error)
             self._stop.wait(pause)
         return None
 
-    def _may_go_on(self, expected: Outlook) -> bool:
+    def may_go_on(self, error: Exception) -> bool:
         """Count a failure; False when it was one too many."""
+        expected = outlook(error)
         if not self._failures:
             self._since = self._clock()
         self._failures += 1
@@ -199,10 +200,10 @@ class Patience:
     def _left(self) -> float:
         return self._passing_since + self._seconds - self._clock()
 
-    def _failed(
-        self, error: Exception, ranges: Sequence[OffsetRange], *, done: bool = False, why: str = ""
+    def failed(
+        self, error: Exception, ranges: Sequence[OffsetRange] = (), *, done: bool = False, why: str = ""
     ) -> LoadFailedError:
-        """``done``: the ranges were committed to the sink before something else failed."""
+        """What to raise for an error. ``done``: the ranges were committed before something else failed."""
         if isinstance(error, TaskFailedError) and error.range is not None:
             ranges = (error.range,)
         sink, committed = self._tally.sink, self._tally.loaded

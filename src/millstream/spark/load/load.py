@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ConfigError, MisuseError
 from millstream.model import TopicPartition
+from millstream.spark.load.asking import Asking
 from millstream.spark.load.clients import Clients
 from millstream.spark.load.cycles import Bounds
 from millstream.spark.load.decisions import OnRecreated, Rules, Starting
@@ -196,7 +197,8 @@ class Load:
         session = Later(self._session, "spark")
         prepared = Later(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
-        topics = Topics(admin, self._topics, read_committed=self._clients.read_committed)
+        brokers = Asking(admin, self._stop)
+        topics = Topics(brokers, self._topics, read_committed=self._clients.read_committed)
         topics.look()  # a topic that is not there is said before anybody joins
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.break_off)

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import (
     ClosedError,
+    CommitFailedError,
     MillstreamError,
     MillstreamTimeoutError,
     RebalanceInProgressError,
@@ -66,6 +67,7 @@ class Member(RebalanceListener):
         self._give_up_seconds = give_up_seconds
         self._changed = threading.Condition()
         self._owned: frozenset[TopicPartition] = frozenset()
+        self._losses = 0
         self._assigned_once = False
         self._phase = _Phase.IDLE
         self._held: frozenset[TopicPartition] = frozenset()
@@ -93,6 +95,11 @@ class Member(RebalanceListener):
     def owned_count(self) -> int:
         """How many partitions it owns, for whoever watches."""
         return len(self._owned)
+
+    @property
+    def losses(self) -> int:
+        """How often it was no member of the group for a while, without having been asked to leave."""
+        return self._losses
 
     def wait_assigned(self, timeout_s: float) -> bool:
         """Wait for the first assignment, which may be empty."""
@@ -147,12 +154,22 @@ class Member(RebalanceListener):
             self._broken = True
         self._wait_released(self._give_up_seconds, serve=False)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit to the group as its member: CommitFailedError when it is one no longer."""
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, losses: int) -> None:
+        """Commit to the group as its member: CommitFailedError when it is one no longer.
+
+        ``losses``: how many there were when the group's offsets were read. After another one these may have
+        been moved by whoever found the group empty, and must not be overwritten unread.
+        """
+
+        def commit(consumer: Consumer) -> None:
+            if losses != self._losses:  # it changes in this thread only
+                raise CommitFailedError("the load was no member of its group for a while")
+            consumer.commit(dict(offsets), timeout=_COMMIT_SECONDS)
+
         deadline = time.monotonic() + _COMMIT_SECONDS
         while True:
             try:
-                return self._call(lambda consumer: consumer.commit(dict(offsets), timeout=_COMMIT_SECONDS))
+                return self._call(commit)
             except RebalanceInProgressError:  # the thread goes on polling, so that it ends
                 if time.monotonic() > deadline:
                     raise
@@ -278,6 +295,7 @@ class Member(RebalanceListener):
             self._set_polling(True)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._losses += 1
         self._set_polling(False)
         try:
             self._on_rebalance()

@@ -32,8 +32,8 @@ class Tried:
     good: list[int]
     """Which of them are good now."""
     rows: pa.RecordBatch
-    reasons: list[str]
-    """Of the others."""
+    reasons: Mapping[int, str]
+    """Of the others, by their places."""
 
 
 class Pipeline:
@@ -156,7 +156,8 @@ class Pipeline:
         shaped = self._shaper.shape(batch)
         if self.is_fused:
             good = range(batch.num_rows) if shaped.places is None else shaped.places.tolist()
-            return Tried(list(good), self._partitioned(shaped.rows), shaped.reasons)
+            reasons = dict(zip(shaped.bad, shaped.reasons, strict=True))
+            return Tried(list(good), self._partitioned(shaped.rows), reasons)
         return self._again_by_spark(spark, frames.beside(batch, shaped, 0))
 
     def _again_by_spark(self, spark: Any, beside: pa.RecordBatch) -> Tried:
@@ -175,8 +176,8 @@ class Pipeline:
             rows = sql.result(spark, self.shaping, frame)
         schema = self._written_schema()
         batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-        good = [place for place, reason in enumerate(reasons.to_pylist()) if reason is None]
-        said = [reason for reason in reasons.to_pylist() if reason is not None]
+        said = {place: reason for place, reason in enumerate(reasons.to_pylist()) if reason is not None}
+        good = [place for place in range(len(reasons)) if place not in said]
         return Tried(good, self._partitioned(conformed(batches[0], schema)), said)
 
     def _partitioned(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from millstream.errors import DataLostError, LoadFailedError
-from millstream.model import TopicPartition
+from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.cycles import Backlog
 from millstream.spark.load.decisions import (
     Refusal,
@@ -17,6 +17,7 @@ from millstream.spark.load.decisions import (
     Start,
     decide,
     is_recreated,
+    other_sink,
     progress_of,
 )
 from millstream.spark.load.topics import Seen, Topics
@@ -56,7 +57,8 @@ class Plan:
     def advance(self, partition: TopicPartition, start: int, end: int) -> Advance:
         """The step of one partition in the commit of a cycle."""
         topic_id = self.seen[partition].topic_id
-        return Advance(*partition, topic_id, start, end, self.standing[partition])
+        lost_from = min((lost.start for lost in self.starts[partition].lost), default=None)
+        return Advance(*partition, topic_id, start, end, self.standing[partition], lost_from)
 
     def backlogs(self, ends: Mapping[TopicPartition, int]) -> list[Backlog]:
         """What is to be loaded, up to ``ends``; partitions without one are left alone."""
@@ -101,7 +103,7 @@ class Plan:
         """Raise what keeps partitions from being loaded, all in one."""
         if not self.refusals:
             return
-        reasons = "; ".join(refusal.reason for refusal in self.refusals).rstrip(". ")
+        reasons = "; ".join(_said_once(self.refusals)).rstrip(". ")
         reasons += (
             f". This run had committed {committed:,} rows to {sink} before: running it again is safe and "
             "continues there"
@@ -110,6 +112,57 @@ class Plan:
         if all(refusal.lost for refusal in self.refusals):
             raise DataLostError(reasons, lost)
         raise LoadFailedError(reasons, sink, lost, committed)
+
+
+def _said_once(refusals: Iterable[Refusal]) -> Iterator[str]:
+    """The reasons. One of a whole topic is followed by the partitions that it concerns."""
+    found: dict[tuple[str, str, bool], list[int]] = {}
+    for one in refusals:
+        found.setdefault((one.reason, one.partition.topic, one.of_topic), []).append(one.partition.partition)
+    for (reason, _, of_topic), partitions in found.items():
+        yield f"{reason} ({_listed(partitions)})" if of_topic else reason
+
+
+def _listed(partitions: list[int]) -> str:
+    """``partition 3``, ``partitions 0 to 7 and 9``."""
+    runs: list[list[int]] = []
+    for one in sorted(partitions):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(words)}"
+
+
+def other_groups(sink: Sink, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Which other groups have progress of these topics in the sink, as far as it can tell."""
+    ask = getattr(sink, "other_groups", None)
+    wanted = sorted(topics)
+    return ask(group_id, wanted) if ask is not None and wanted else {}
+
+
+def situation_of(
+    partition: TopicPartition,
+    seen: Seen,
+    standing: Standing,
+    committed: OffsetAndMetadata | None,
+    *,
+    came_later: bool = False,
+    others: frozenset[str] = frozenset(),
+) -> Situation:
+    """All that is known of a partition, from what brokers, sink and group say of it."""
+    return Situation(
+        partition=partition,
+        standing=standing,
+        committed=committed,
+        topic_id=seen.topic_id,
+        log_start=seen.log_start,
+        log_end=seen.log_end,
+        came_later=came_later,
+        stable_end=seen.stable_end,
+        others=others,
+    )
 
 
 class Planner:
@@ -127,29 +180,31 @@ class Planner:
         standing = self._sink.standing(self._rules.group_id, list(seen))
         known = {one.topic for one in seen if standing[one].rows is not None}
         wanted = sorted(self._concerned(set(owned) & set(seen), set(seen), known))
-        committed = self._topics.committed(self._rules.group_id, wanted)
+        unknown = sorted(one for one in set(seen).difference(wanted) if standing[one].rows is None)
+        committed = self._topics.committed(self._rules.group_id, [*wanted, *unknown])
+        others = other_groups(self._sink, self._rules.group_id, {one.topic for one in wanted} - known)
         starts: dict[TopicPartition, Start] = {}
-        refusals = []
+        refusals = [other_sink(one, committed.get(one), self._rules) for one in unknown]
         for one in wanted:
-            there = seen[one]
-            found = self._decide(
-                Situation(
-                    partition=one,
-                    standing=standing[one],
-                    committed=committed.get(one),
-                    topic_id=there.topic_id,
-                    log_start=there.log_start,
-                    log_end=there.log_end,
-                    came_later=one.topic in known,
-                    stable_end=there.stable_end,
-                )
+            situation = situation_of(
+                one,
+                seen[one],
+                standing[one],
+                committed.get(one),
+                came_later=one.topic in known,
+                others=others.get(one.topic, frozenset()),
             )
+            found = self._decide(situation)
             if isinstance(found, Refusal):
                 refusals.append(found)
             else:
                 starts[one] = found
         notes = tuple(start.note for start in starts.values() if start.note)
-        return Plan(seen, standing, starts, tuple(refusals), notes)
+        return Plan(seen, standing, starts, tuple(filter(None, refusals)), notes)
+
+    def reach(self) -> None:
+        """Ask the group's coordinator something; raises what keeps it from answering."""
+        self._topics.reach(self._rules.group_id)
 
     def sizes(self, plan: Plan) -> Mapping[TopicPartition, float]:
         """About how many bytes an offset of each partition has, where that is known."""
@@ -178,11 +233,19 @@ class Planner:
         progress = progress_of(situation.standing)
         if progress is None or is_recreated(situation):
             return found
-        if progress.next_offset < min(progress.high_offset, found.offset):
+        return self._with_whole_rows(situation, found, progress, self._aligned)
+
+    def _with_whole_rows(
+        self, situation: Situation, found: Start, progress: Progress, aligned: Aligned
+    ) -> Start | Refusal:
+        """The start moved to where a row begins, as one that stands for many records is made anew whole."""
+        if not progress.has_gap and progress.next_offset < min(progress.high_offset, found.offset):
             return self._half_made(situation, found.offset, progress)
         if found.offset >= progress.high_offset:
             return found
-        moved = self._aligned(situation.partition, found.offset)
+        moved = aligned(situation.partition, found.offset)
+        if moved < progress.next_offset <= found.offset:
+            moved = found.offset  # in a gap: the rows before it are whole, and none reaches into it
         if moved < situation.log_start:
             return self._cut_row(situation, found.offset, moved, progress.high_offset)
         return replace(found, offset=moved)

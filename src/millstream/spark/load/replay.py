@@ -4,6 +4,9 @@ They are read from the sink, not from the topic, which may have forgotten them: 
 its record. No progress moves, and nothing is in the way of a load that runs meanwhile. A crash in the middle,
 or a second replay, changes nothing more: a row enters in place of any row from the same position.
 
+A record may have been rejected more than once, as by two groups that load into one table: it becomes one row,
+and all of its rejected rows leave.
+
 They are taken some at a time, each step a transaction of its own: a crash between two steps leaves what was
 done done, and the rest rejected. However many there are, memory holds one step.
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +43,7 @@ NOT_LOADED: Final = "not loaded yet: run the load first"
 EARLIER_TOPIC: Final = "of an earlier topic of this name: produce it again"
 OTHER_REASONS: Final = "other reasons"
 """In place of reasons."""
+_POSITION: Final = ["topic", "partition", "offset"]
 _LABEL: Final = label_column(("topic", "partition", "offset"))
 
 
@@ -96,12 +100,14 @@ def replay(
         batch = _of_these_topics_and_loaded(sink, group_id, found, reasons)
         if not batch.num_rows:
             continue
-        writer = sink.writer(f"replay-{uuid.uuid4().hex}")
+        batch, times = _each_once(batch)
+        step_id = f"replay-{uuid.uuid4().hex}"
+        writer = sink.writer(step_id)
         tried = _accepted(pipeline.again(spark, batch), writer, one_to_one=pipeline.shaping.sql is None)
-        _count(reasons, tried.reasons)
+        _count(reasons, tried.reasons, times)
         if tried.good:
-            _readmit(sink, batch, tried, writer, at)
-            readmitted += len(tried.good)
+            _readmit(sink, step_id, batch, tried, writer, at)
+            readmitted += sum(times[place] for place in tried.good)
     return ReplayReport(examined, readmitted, reasons)
 
 
@@ -154,11 +160,22 @@ def _records(rejected: pa.RecordBatch) -> pa.RecordBatch:
     return conformed(rejected.select(wanted.names), wanted)
 
 
-def _count(reasons: Counter[str], found: Iterable[str]) -> None:
+def _each_once(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
+    """Each record once, and how many rejected rows there are of each."""
+    import pyarrow as pa
+
+    places = pa.array(range(batch.num_rows), pa.int64())
+    table = pa.table([*batch.select(_POSITION).columns, places], [*_POSITION, "place"])
+    found = table.group_by(_POSITION).aggregate([("place", "min"), ("place", "count")])
+    found = found.sort_by("place_min")
+    return batch.take(found["place_min"].combine_chunks()), found["place_count"].to_pylist()
+
+
+def _count(reasons: Counter[str], found: Mapping[int, str], times: Sequence[int]) -> None:
     """Add reasons to those that were found, as long as these are not too many."""
-    for reason in found:
+    for place, reason in found.items():
         known = reason in reasons or len(reasons) < _MOST_REASONS
-        reasons[reason if known else OTHER_REASONS] += 1
+        reasons[reason if known else OTHER_REASONS] += times[place]
 
 
 def _of_these_topics_and_loaded(
@@ -168,7 +185,6 @@ def _of_these_topics_and_loaded(
     is that of another record, too: to take it in would be to take that one out.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     topics, partitions = (batch.column(name).to_pylist() for name in ("topic", "partition"))
     places = [TopicPartition(*place) for place in zip(topics, partitions, strict=True)]
@@ -181,9 +197,13 @@ def _of_these_topics_and_loaded(
     current = [label == now[place] for label, place in zip(labels, places, strict=True)]
     reasons.update([EARLIER_TOPIC] * current.count(False))
     kept, places = kept.filter(pa.array(current, pa.bool_())), list(compress(places, current))
-    highs = {one: 0 if it.rows is None else it.rows.high_offset for one, it in standing.items()}
-    high = pa.array([highs[place] for place in places], pa.int64())
-    loaded = kept.filter(pc.less(kept.column("offset"), high))
+    ends = {one: 0 if it.rows is None else it.rows.high_offset for one, it in standing.items()}
+    again = {one: it.half_replaced for one, it in standing.items()}
+    passed = [
+        offset < ends[place] and offset not in again[place]
+        for place, offset in zip(places, kept.column("offset").to_pylist(), strict=True)
+    ]
+    loaded = kept.filter(pa.array(passed, pa.bool_()))
     reasons.update([NOT_LOADED] * (kept.num_rows - loaded.num_rows))
     return loaded
 
@@ -193,13 +213,19 @@ def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:
     refused = refusals(writer, tried.rows) if one_to_one else None
     if refused is None:
         return tried
-    fine = refused.is_null()
-    good = [place for place, right in zip(tried.good, fine.to_pylist(), strict=True) if right]
-    return Tried(good, tried.rows.filter(fine), [*tried.reasons, *refused.drop_null().to_pylist()])
+    said = dict(zip(tried.good, refused.to_pylist(), strict=True))
+    good = [place for place, reason in said.items() if reason is None]
+    refusing = {place: reason for place, reason in said.items() if reason is not None}
+    return Tried(good, tried.rows.filter(refused.is_null()), {**tried.reasons, **refusing})
 
 
 def _readmit(
-    sink: Sink, batch: pa.RecordBatch, tried: Tried, writer: TaskWriter, at: Callable[[str], None]
+    sink: Sink,
+    step_id: str,
+    batch: pa.RecordBatch,
+    tried: Tried,
+    writer: TaskWriter,
+    at: Callable[[str], None],
 ) -> None:
     import pyarrow as pa
 
@@ -211,6 +237,11 @@ def _readmit(
     except BaseException:
         output.abort()
         raise
-    chosen = batch.select(["topic", "partition", "offset"]).take(pa.array(tried.good, pa.int64()))
+    chosen = batch.select(_POSITION).take(pa.array(tried.good, pa.int64()))
     positions = [Position(*row.values()) for row in chosen.to_pylist()]
-    sink.readmit(positions, [written], at)
+    try:
+        sink.readmit(positions, [written], at)
+    except BaseException:
+        # The sink knows what became of it, and drops only litter.
+        sink.abandon(step_id, [written])
+        raise

@@ -67,12 +67,19 @@ class LoadReport:
         }
 
     def __str__(self) -> str:
-        written = f"{self.files:,} files, {self.bytes:,} bytes, {self.cycles:,} cycles, {self.seconds:.1f} s"
-        lines = [f"{self.loaded:,} rows loaded into {self.sink}, {self.rejected:,} rejected ({written})"]
+        written = ", ".join(
+            (_count(self.files, "file"), _count(self.bytes, "byte"), _count(self.cycles, "cycle"))
+        )
+        result = f"{_count(self.loaded, 'row')} loaded into {self.sink}, {self.rejected:,} rejected"
+        lines = [f"{result} ({written}, {self.seconds:.1f} s)"]
         lines += [f"  {one}" for one in self.ranges]
         lines += [f"  lost: {lost_text(one)}" for one in self.lost]
         lines += [f"  note: {one}" for one in self.notes]
         return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def range_values(one: OffsetRange) -> dict[str, Any]:

@@ -5,6 +5,7 @@ end. What is decided is decided elsewhere; the order in which things become dura
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.cycles import Backlog, Bounds, Pace, budget, pieces_of, ranges_of, within_bytes
 from millstream.spark.load.failing import SECONDS_ONCE, Patience
 from millstream.spark.load.jobs import JobInterruptedError, cores_of
+from millstream.spark.load.joining import FOR_GROUP, JOINING, Joining
 from millstream.spark.load.marks import STARTING, Mark
 from millstream.spark.load.members import Member
 from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline
@@ -35,7 +37,6 @@ log = logging.getLogger("millstream.spark.load")
 _IDLE_SECONDS: Final = 0.1
 _OTHERS_SECONDS: Final = 0.5
 _PASSING_SECONDS: Final = 5.0
-_LONG_JOIN_SECONDS: Final = 5.0
 _FEW_OFFSETS: Final = 1_000
 """So few make no large cycle, however large each record is."""
 _COMPACT_CYCLES: Final = 16
@@ -83,7 +84,9 @@ class Run:
         self._watch: TaskWatch | None = None
         self._under_way = 0
         self._lag = 0
-        self._state = "joining"
+        self._losses = 0
+        self._state = JOINING
+        self._joining: Joining | None = None
         self._offsets_done = 0
         self._compacted = 0
         self._patience = Patience(self._tally, stop, job.patience_seconds)
@@ -99,7 +102,7 @@ class Run:
 
     def _once(self) -> None:
         targets: dict[TopicPartition, int] | None = None
-        self._join()
+        self._join(Patience(self._tally, self._stop, self._job.patience_seconds))
         while not self._stop.is_wanted:
             plan = self._patience.attempt(self._plan)
             if plan is None:
@@ -110,7 +113,7 @@ class Run:
                 continue
             if plan.reached(targets):
                 break
-            self._state = "waiting for the group"
+            self._state = FOR_GROUP
             self._member.wait_change(_OTHERS_SECONDS if self._member.owned() else _IDLE_SECONDS)
         if not self._stop.is_wanted:
             self._compact()
@@ -118,8 +121,10 @@ class Run:
     def forever(self, every: float) -> LoadReport:
         """Load what is new every so many seconds, until told to end."""
         self._patience.run_on()
-        self._join()
+        endless = Patience(self._tally, self._stop, math.inf)  # before there is work, nobody waits for it
+        endless.run_on()
         with suppress(StoppedError):
+            self._join(endless)
             while not self._stop.is_wanted:
                 due = time.monotonic() + every
                 self._catch_up()
@@ -129,18 +134,11 @@ class Run:
                 self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
         return self._report()
 
-    def _join(self) -> None:
+    def _join(self, patience: Patience) -> None:
         """Wait until the group has given this member something, or nothing."""
-        began = time.monotonic()
-        warned = False
-        while not self._stop.is_wanted and not self._member.wait_assigned(_IDLE_SECONDS):
-            if not warned and time.monotonic() - began > _LONG_JOIN_SECONDS:
-                warned = True
-                log.warning(
-                    "still waiting for group %s to share out its partitions: a member that died is missed "
-                    "only when its session ends",
-                    self._job.group_id,
-                )
+        self._joining = Joining(self._job.group_id, self._member, self._planner.reach, patience, self._stop)
+        self._joining.wait()
+        self._joining = None
 
     def _catch_up(self) -> None:
         """Load up to the ends as they are now."""
@@ -189,6 +187,7 @@ class Run:
 
     def _plan(self) -> Plan | None:
         self._job.observer(Point.PLANNING, Detail())
+        self._losses = self._member.losses
         plan = self._planner.plan(self._member.owned())
         if plan.refusals and all(one.passing for one in plan.refusals):
             now = time.monotonic()
@@ -240,7 +239,7 @@ class Run:
         try:
             self._state = "loading"
             self._load(plan, ranges, cycle_id, tag, written)
-        except (Broken, JobInterruptedError):
+        except (Broken, JobInterruptedError, StoppedError):
             self._abandon(cycle_id, written)
             log.info("cycle %s was broken off", cycle_id)
         except Exception as error:
@@ -330,7 +329,9 @@ class Run:
         """
         mark = str(Mark(cycle_id, self._job.sink.name, self._job.read_committed))
         try:
-            self._member.commit({one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()})
+            self._member.commit(
+                {one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()}, losses=self._losses
+            )
         except (CommitFailedError, RebalanceInProgressError) as error:
             log.info("the group's offsets are left to the next plan: %s", error)
             return False
@@ -355,10 +356,10 @@ class Run:
 
     def snapshot(self) -> Snapshot:
         """How far it is now. From any thread."""
-        watch, under_way = self._watch, self._under_way
+        watch, under_way, joining = self._watch, self._under_way, self._joining
         read = 0 if watch is None else int(watch.done * under_way)
         return Snapshot(
-            state=self._state,
+            state=self._state if joining is None else joining.state,
             loaded=self._tally.loaded,
             rejected=self._tally.rejected,
             offsets_done=self._offsets_done + read,

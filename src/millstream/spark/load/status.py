@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millstream.admin import Admin
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions import Refusal, Rules, Situation, decide, progress_of
+from millstream.spark.load.decisions import Refusal, Rules, Situation, Start, decide, progress_of
 from millstream.spark.load.marks import Author, author_of, read_mark
+from millstream.spark.load.planning import other_groups, situation_of
 from millstream.spark.load.report import lost_values
 from millstream.spark.load.topics import Topics
 from millstream.spark.sinks.base import LostRange, Sink
@@ -78,18 +79,20 @@ def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> Lo
     committed = view.committed(group_id, seen)
     stable = _stable_ends(admin, committed, seen)
     rules = Rules(group_id, sink.name)
-    found = []
+    known = {one.topic for one in seen if standing[one].rows is not None}
+    others = other_groups(sink, group_id, {one.topic for one in seen} - known)
+    found: list[PartitionStatus] = []
+    said: dict[tuple[str, str], int] = {}
     for one, there in seen.items():
-        situation = Situation(
-            partition=one,
-            standing=standing[one],
-            committed=committed.get(one),
-            topic_id=there.topic_id,
-            log_start=there.log_start,
-            log_end=there.log_end,
-            stable_end=stable.get(one),
+        situation = situation_of(
+            one,
+            replace(there, stable_end=stable.get(one)),
+            standing[one],
+            committed.get(one),
+            came_later=one.topic in known,
+            others=others.get(one.topic, frozenset()),
         )
-        found.append(_partition(situation, rules))
+        found.append(_partition(situation, decide(situation, rules), rules, said))
     return LoadStatus(group_id, sink.name, tuple(found), tuple(sink.lost(group_id)))
 
 
@@ -108,7 +111,10 @@ def _stable_ends(
     return {one: at.offset for one, at in found.items() if at is not None}
 
 
-def _partition(situation: Situation, rules: Rules) -> PartitionStatus:
+def _partition(
+    situation: Situation, decided: Start | Refusal, rules: Rules, said: dict[tuple[str, str], int]
+) -> PartitionStatus:
+    """``said`` is which reasons of whole topics were given, and with which partition."""
     progress = progress_of(situation.standing)
     loaded = None if progress is None else progress.next_offset
     stable, end = situation.stable_end, situation.log_end
@@ -121,14 +127,17 @@ def _partition(situation: Situation, rules: Rules) -> PartitionStatus:
         log_end=end,
         readable_end=readable,
         lag=max(0, readable - max(loaded or 0, situation.log_start)),
-        note=_note(situation, rules) or _held_back(readable, end),
+        note=_note(situation, decided, rules, said) or _held_back(readable, end),
     )
 
 
-def _note(situation: Situation, rules: Rules) -> str:
-    found = decide(situation, rules)
+def _note(
+    situation: Situation, found: Start | Refusal, rules: Rules, said: dict[tuple[str, str], int]
+) -> str:
     if isinstance(found, Refusal):
-        return found.reason
+        topic, partition = situation.partition
+        first = said.setdefault((topic, found.reason), partition) if found.of_topic else partition
+        return found.reason if first == partition else f"as partition {first}"
     if found.note:
         return found.note
     if progress_of(situation.standing) is None:

@@ -21,6 +21,7 @@ _PATIENCE_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _MEASURE_SECONDS: Final = 60.0
 """How long the sizes of logs are good enough: they are averages anyway."""
+_REACH_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2.0
 """A broker that is away must not hold a cycle up for an average."""
 
@@ -51,7 +52,7 @@ class Brokers(Protocol):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
 
     def group_offsets(
-        self, group: str, partitions: list[TopicPartition]
+        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = ...
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
     def describe_log_dirs(self, *, timeout: float | None = ...) -> list[LogDirDescription]: ...
@@ -139,6 +140,11 @@ class Topics:
         """What the group has committed, where it has."""
         wanted = list(partitions)
         return self._brokers.group_offsets(group, wanted) if wanted else {}
+
+    def reach(self, group: str) -> None:
+        """Ask the group's coordinator something; raises what keeps it from answering in a few seconds."""
+        where = [TopicPartition(name, 0) for name in self._names]
+        self._brokers.group_offsets(group, where, timeout=_REACH_SECONDS)
 
     def _look_once(self) -> dict[TopicPartition, Seen]:
         described = self._brokers.describe_topics(self._names)

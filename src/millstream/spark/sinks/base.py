@@ -76,6 +76,25 @@ class Progress:
     """The topic's id when it was loaded (hexadecimal); a topic made anew under the same name has another."""
     remade: int = 0
     """How many topics of this name the table has held before this one: their rows have the same positions."""
+    low_offset: int = 0
+    """The least that the table was ever to hold. What lies below was never loaded, though it may have been in
+    the log: a load may begin at the log's end, or where a reset said."""
+    gap_end: int = 0
+    """A rewind to below what was the least has yet to come here: past ``next_offset``, all that lies before
+    this was never loaded either. Not past ``next_offset`` where there is no such gap."""
+
+    @property
+    def has_gap(self) -> bool:
+        return self.next_offset < self.gap_end
+
+    def never_loaded(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What of ``[start, end)`` was never in the table, nor recorded as lost. In doubt it was not: after
+        rewinds from within a gap, some of what is told may be there.
+        """
+        gap = (max(self.next_offset, self.low_offset), self.gap_end)
+        ranges = ((0, self.low_offset), gap, (self.high_offset, end))
+        found = [(max(start, first), min(end, last)) for first, last in ranges]
+        return [(first, last) for first, last in found if first < last]
 
     @property
     def label(self) -> str | None:
@@ -91,6 +110,16 @@ class Standing:
 
     rows: Progress | None
     rejected: Progress | None
+
+    @property
+    def half_replaced(self) -> range:
+        """Offsets that a rewind has passed in the rejected rows and not yet in the rows: what the rows hold
+        there leaves them with its next commit.
+        """
+        rows, rejected = self.rows, self.rejected
+        if rows is None or rejected is None or rows.topic_id != rejected.topic_id:
+            return range(0)
+        return range(rows.next_offset, min(rejected.next_offset, rows.high_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +137,26 @@ class Advance:
     end: int
     expected: Standing
     """What ``Sink.standing`` said when the cycle was planned."""
+    lost_from: int | None = None
+    """Where the first of the ranges begins that this commit records as lost."""
 
     def after(self, before: Progress | None) -> Progress:
         """A table's progress once this step is done."""
+        low = self.start if self.lost_from is None else min(self.start, self.lost_from)
         if before is None:
-            return Progress(self.end, self.end, self.topic_id)
+            return Progress(self.end, self.end, self.topic_id, low_offset=low)
         if not self.continues(before):
-            return Progress(self.end, self.end, self.topic_id, before.remade + 1)
+            return Progress(self.end, self.end, self.topic_id, before.remade + 1, low)
         high = max(before.high_offset, self.end)
-        return Progress(self.end, high, self.topic_id or before.topic_id, before.remade)
+        gap_end = before.gap_end if before.has_gap else before.low_offset if low < before.low_offset else 0
+        return Progress(
+            self.end,
+            high,
+            self.topic_id or before.topic_id,
+            before.remade,
+            min(low, before.low_offset),
+            gap_end if self.end < gap_end else 0,
+        )
 
     def replaces(self, before: Progress | None) -> bool:
         """Whether the table may already hold rows of ``[start, end)`` of this topic. Rows of earlier topics
@@ -243,6 +283,8 @@ class Sink(Protocol):
       to anything: so that it is said before Spark is started.
     - ``range_start(topic, partition, offset)``: the greatest position of a row of this partition's topic that
       is not past ``offset``. A load whose SQL makes one row of many records needs it to rewind.
+    - ``other_groups(group_id, topics)``: which groups but this one have progress of each topic. With it a
+      second group is refused that would load a topic into the same table again.
     - ``rejected_batches()``: an iterator over the rejected rows as they are now, some at a time and in any
       order, which goes on while ``readmit`` takes rows out. Without it a replay holds all of them at once.
     - ``replaces = False``: a rewind cannot replace; ``joins_files = False``: ``compact`` means nothing here.
@@ -281,7 +323,7 @@ class Sink(Protocol):
         """Move rejected rows that were repaired: ``written`` enters the rows in place of any row from the
         same positions, then ``positions`` leave the rejected rows. No progress moves; doing it twice, or
         again after a crash half-way, changes nothing more. Positions are those of topics as ``standing`` has
-        last shown them.
+        last shown them. Where a load rewinds over them meanwhile, each record is in one table still.
         """
 
     def read_rejected(self, limit: int | None = None) -> pa.Table:

@@ -10,39 +10,39 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError
 
 from millstream.errors import ConfigError, MisuseError
 from millstream.model import TopicPartition
 from millstream.spark.sinks import delta_schema
 from millstream.spark.sinks.base import (
-    Advance,
     Cycle,
     LostRange,
     Position,
     Progress,
-    ProgressConflictError,
     SinkError,
     Standing,
     Tables,
     TaskWriter,
     Written,
 )
+from millstream.spark.sinks.delta_errors import TROUBLE, explained, failed
 from millstream.spark.sinks.delta_files import DataFile, Shape, remove, sync, unpack
+from millstream.spark.sinks.delta_log import newest_version
 from millstream.spark.sinks.delta_lost import LostRanges
 from millstream.spark.sinks.delta_output import DeltaWriter
-from millstream.spark.sinks.delta_progress import application, encode
+from millstream.spark.sinks.delta_progress import application, encode, pinned
 from millstream.spark.sinks.delta_reading import read_batches, read_ordered
-from millstream.spark.sinks.delta_replace import Doomed, Remover, doomed_positions
+from millstream.spark.sinks.delta_readmit import Leaving, leaving, refuse_half_replaced
+from millstream.spark.sinks.delta_replace import Remover, doomed_positions, refuse_append_only
 from millstream.spark.sinks.delta_search import Wanted, last_position, positions_of
-from millstream.spark.sinks.delta_table import Change, Snapshot, Table, missing_files
+from millstream.spark.sinks.delta_steps import Step, conflict, described
+from millstream.spark.sinks.delta_table import Change, Snapshot, Table, is_named, missing_files
 
 log = logging.getLogger("millstream.spark")
 
@@ -84,6 +84,8 @@ class DeltaSink:
         self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
         self._labels: dict[Table, dict[TopicPartition, str]] = {self._rows: {}, self._rejected: {}}
         """Of both tables, as they were when their standing was last looked at."""
+        self._columns: dict[Table, Schema] = {}
+        """Those of the load in each table, as it was prepared."""
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._typed!r})"
@@ -124,6 +126,7 @@ class DeltaSink:
         delta_schema.check_partition_columns(schema, found, table.directory)
         allowed = self._tables is not None and self._tables.add_columns
         delta_schema.fit(table, wanted, allowed=allowed)
+        self._columns[table] = wanted
 
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -137,6 +140,11 @@ class DeltaSink:
             self._label(self._rows, where, standing.rows)
             self._label(self._rejected, where, standing.rejected)
         return found
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        snapshot = self._rows.look()
+        found = {} if snapshot is None else snapshot.groups()
+        return {topic: frozenset(found.get(topic, ())) - {group_id} for topic in topics}
 
     def _label(self, table: Table, where: TopicPartition, progress: Progress | None) -> None:
         if progress is not None and progress.label is not None:
@@ -160,6 +168,7 @@ class DeltaSink:
         snapshot = table.look()
         if snapshot is not None:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
+            delta_schema.check_partition_columns(schema, partition_by, table.directory)
         return Shape(
             str(table.directory),
             schema,
@@ -180,12 +189,15 @@ class DeltaSink:
         tables = self._prepared()
         rows, rejected = unpack(cycle.written)
         self._compare(cycle)
+        for table, files in ((self._rows, rows), (self._rejected, rejected)):
+            if files and (snapshot := table.look()) is not None:  # before the first of two commits
+                self._check_fit(table, snapshot, files)
         self._lost.add(cycle.group_id, cycle.cycle_id, cycle.lost)
         if tables.rejected is not None:
-            steps = [_Step.rejected(advance) for advance in cycle.advances]
+            steps = [Step.rejected(advance) for advance in cycle.advances]
             self._advance(self._rejected, cycle, steps, rejected)
             at("between tables")
-        self._advance(self._rows, cycle, [_Step.rows(advance) for advance in cycle.advances], rows)
+        self._advance(self._rows, cycle, [Step.rows(advance) for advance in cycle.advances], rows)
 
     def _compare(self, cycle: Cycle) -> None:
         """Refuse what is out of date before anything is done: most conflicts end here."""
@@ -195,11 +207,16 @@ class DeltaSink:
         for advance in cycle.advances:
             standing = found[TopicPartition(advance.topic, advance.partition)]
             if standing != advance.expected:
-                raise _conflict(self.name, advance, advance.expected, standing)
+                raise conflict(self.name, advance, advance.expected, standing)
             moves = standing.rows is not None and not advance.continues(standing.rows)
             assert not moves or advance.start == advance.end, "rows are labelled as the progress was"
 
-    def _advance(self, table: Table, cycle: Cycle, steps: Sequence[_Step], files: Sequence[DataFile]) -> None:
+    def _check_fit(self, table: Table, snapshot: Snapshot, files: Sequence[DataFile]) -> None:
+        """Raise where somebody has changed the table since it was prepared, so that files do not fit it."""
+        if files:
+            delta_schema.check_files(snapshot, self._columns[table], files, table.directory)
+
+    def _advance(self, table: Table, cycle: Cycle, steps: Sequence[Step], files: Sequence[DataFile]) -> None:
         gone = missing_files(table.directory, files)
         if gone:
             raise SinkError(
@@ -209,7 +226,8 @@ class DeltaSink:
         if not table.exists:
             self.prepare(cycle.group_id, self._prepared())
         if any(step.after.label is not None for step in steps):
-            delta_schema.add_labels(table, self._columns(table))
+            tables = self._prepared()
+            delta_schema.add_labels(table, tables.rows if table is self._rows else tables.rejected)
         doomed = {TopicPartition(s.advance.topic, s.advance.partition): s.doomed for s in steps if s.replaces}
         remover = Remover(table.directory, doomed, cycle.cycle_id, self._compression)
 
@@ -217,7 +235,8 @@ class DeltaSink:
             for step in steps:
                 found = snapshot.progress(step.name(cycle.group_id))
                 if found != step.before:
-                    raise _conflict(f"delta:{table.directory}", step.advance, step.before, found)
+                    raise conflict(f"delta:{table.directory}", step.advance, step.before, found)
+            self._check_fit(table, snapshot, files)
             replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset())
             transactions = [
                 transaction
@@ -226,23 +245,21 @@ class DeltaSink:
                     step.name(cycle.group_id), step.after, snapshot.version + 1, snapshot.transactions
                 )
             ]
-            return Change([*files, *replaced.add], replaced.remove, transactions, _described(cycle))
+            moved = {step.name(cycle.group_id) for step in steps}
+            for name, progress in snapshot.restored().items():
+                if name not in moved:
+                    transactions += pinned(name, progress, snapshot.version + 1, snapshot.transactions)
+            return Change([*files, *replaced.add], replaced.remove, transactions, described(cycle))
 
         _transact(table, decide, remover)
-
-    def _columns(self, table: Table) -> pa.Schema:
-        tables = self._prepared()
-        return tables.rows if table is self._rows else tables.rejected
 
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         try:
             for table, files in zip((self._rows, self._rejected), unpack(written), strict=True):
-                snapshot = table.look() if files else None
-                active = set() if snapshot is None else {file.path for file in snapshot.files()}
-                if not any(file.path in active for file in files):
+                if files and not is_named(table.directory, files):
                     for file in files:
                         remove(table.directory, file.path)
-        except (SinkError, DeltaError, OSError, ValueError) as error:
+        except (SinkError, *TROUBLE, ValueError) as error:
             log.warning("files of cycle %s are left to vacuum: %s", cycle_id, error)
 
     def range_start(self, topic: str, partition: int, offset: int) -> int | None:
@@ -251,9 +268,9 @@ class DeltaSink:
         if snapshot is None:
             return None
         where = TopicPartition(topic, partition)
-        return last_position(
-            snapshot, self._directory, Wanted(where, offset, self._labels[self._rows].get(where))
-        )
+        wanted = Wanted(where, offset, self._labels[self._rows].get(where))
+        with explained(f"the Delta table {self._directory} cannot be read"):
+            return last_position(snapshot, self._directory, wanted)
 
     def lost(self, group_id: str) -> list[LostRange]:
         return self._lost.read(group_id)
@@ -276,24 +293,55 @@ class DeltaSink:
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
     ) -> None:
         rows, _ = unpack(written)
-        self._put(self._rows, positions, rows)
+        if (snapshot := self._rejected.look()) is not None:  # what cannot leave here must not enter there
+            refuse_append_only(snapshot, self._rejected.directory)
+        gone = self._enter(positions, rows)
         at("between tables")
-        self._put(self._rejected, positions, [])
+        if gone:
+            self._put(self._rejected, gone, [])
 
-    def _put(self, table: Table, positions: Sequence[Position], files: Sequence[DataFile]) -> None:
-        """Files into a table in place of rows, without any progress; nothing where that has been done."""
-        doomed = doomed_positions(positions, self._labels[table])
+    def _enter(self, positions: Sequence[Position], files: Sequence[DataFile]) -> Leaving:
+        """Repaired rows into the table; which rejected rows leave for them. Those that are there while the
+        rows are what the commit is made on top of: nothing comes in between.
+        """
+        entering = doomed_positions(positions, self._labels[self._rows])
+        found: list[tuple[int, Leaving]] = []
+
+        def settle(rows: Snapshot) -> None:
+            rejected = self._rejected.look()
+            if rejected is None:
+                found.append((rows.version, {}))
+                return
+            refuse_half_replaced(self.name, rows, rejected, positions)
+            labels = self._labels[self._rejected]
+            found.append((rows.version, leaving(rejected, self._rejected.directory, positions, labels)))
+
+        while not self._put(self._rows, entering, files, settle):  # nothing to do there, if it stays so
+            if newest_version(self._directory) == found[-1][0]:
+                break
+        return found[-1][1]
+
+    def _put(
+        self,
+        table: Table,
+        doomed: Leaving,
+        files: Sequence[DataFile],
+        settle: Callable[[Snapshot], None] = lambda _: None,
+    ) -> bool:
+        """Files into a table in place of rows, without any progress; False where that has been done."""
         remover = Remover(table.directory, doomed, "readmit", self._compression)
 
         def decide(snapshot: Snapshot) -> Change | None:
+            settle(snapshot)
             active = {file.path for file in snapshot.files()}
             new = [file for file in files if file.path not in active]
+            self._check_fit(table, snapshot, new)
             replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset(f.path for f in files))
             if not new and not replaced.remove:
                 return None
             return Change([*new, *replaced.add], replaced.remove)
 
-        _transact(table, decide, remover)
+        return _transact(table, decide, remover)
 
     # -- upkeep
 
@@ -301,8 +349,11 @@ class DeltaSink:
         """Join files smaller than ``target_bytes``, in the rows and in the rejected rows."""
         from millstream.spark.sinks.delta_upkeep import compact
 
-        tables = (self._rows, self._rejected)
-        return sum(compact(table, target_bytes, self._compression, at) for table in tables)
+        joined = 0
+        for table in (self._rows, self._rejected):
+            with explained(f"files of the Delta table {table.directory} could not be joined"):
+                joined += compact(table, target_bytes, self._compression, at)
+        return joined
 
     def vacuum(self, older_than: timedelta = timedelta(days=1)) -> int:
         """Delete files that tasks left behind and no commit names; how many.
@@ -312,57 +363,26 @@ class DeltaSink:
         """
         from millstream.spark.sinks.delta_upkeep import vacuum
 
-        return sum(vacuum(table.directory, older_than) for table in (self._rows, self._rejected))
+        deleted = 0
+        for table in (self._rows, self._rejected):
+            with explained(f"the Delta table {table.directory} could not be cleaned up"):
+                deleted += vacuum(table.directory, older_than)
+        return deleted
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What an advance means for one of the two tables."""
-
-    advance: Advance
-    before: Progress | None
-
-    @classmethod
-    def rows(cls, advance: Advance) -> _Step:
-        return cls(advance, advance.expected.rows)
-
-    @classmethod
-    def rejected(cls, advance: Advance) -> _Step:
-        return cls(advance, advance.expected.rejected)
-
-    def name(self, group_id: str) -> str:
-        return application(group_id, self.advance.topic, self.advance.partition)
-
-    @property
-    def after(self) -> Progress:
-        return self.advance.after(self.before)
-
-    @property
-    def replaces(self) -> bool:
-        return self.advance.replaces(self.before) and self.advance.start < self.advance.end
-
-    @property
-    def doomed(self) -> Doomed:
-        return Doomed(self.advance.start, self.advance.end, label=self.after.label)
-
-
-def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> None:
+def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> bool:
     """Change a table; what was written anew is deleted again where the change certainly did not happen."""
-    try:
-        table.transact(decide, remover.discard)
-    except (OSError, pa.ArrowException) as error:
-        raise SinkError(
-            f"rows of the Delta table {table.directory} could not be replaced: {error}"
-        ) from error
+    with explained(f"rows of the Delta table {table.directory} could not be replaced"):
+        return table.transact(decide, remover.discard)
 
 
 def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snapshot:
     try:
         DeltaTable.create(str(table.directory), schema=schema, partition_by=list(partition_by), mode="ignore")
-    except (DeltaError, OSError) as error:
+    except TROUBLE as error:
         if (snapshot := table.look()) is not None:  # another driver was faster
             return snapshot
-        raise SinkError(f"the Delta table {table.directory} could not be made: {error}") from error
+        raise failed(f"the Delta table {table.directory} could not be made", error) from error
     snapshot = table.look()
     if snapshot is None:
         raise SinkError(f"the Delta table {table.directory} is gone as soon as it was made")
@@ -373,26 +393,6 @@ def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snap
 
 def _progress(snapshot: Snapshot | None, name: str) -> Progress | None:
     return None if snapshot is None else snapshot.progress(name)
-
-
-def _described(cycle: Cycle) -> dict[str, str]:
-    """For whoever reads the table's history."""
-    ranges = ", ".join(
-        f"{advance.topic}-{advance.partition} [{advance.start}, {advance.end}) of {advance.topic_id}"
-        for advance in cycle.advances
-    )
-    return {
-        "millstream.group": cycle.group_id,
-        "millstream.cycle": cycle.cycle_id,
-        "millstream.ranges": ranges,
-    }
-
-
-def _conflict(name: str, advance: Advance, expected: object, found: object) -> ProgressConflictError:
-    return ProgressConflictError(
-        f"{name} is not where this cycle started from in {advance.topic}-{advance.partition}: expected "
-        f"{expected}, found {found}. Another driver has moved it; nothing of this cycle was written there"
-    )
 
 
 def _beside(directory: Path, suffix: str) -> Path:

@@ -56,6 +56,9 @@ class Shape:
     """Of partitions whose topic is not the first of its name here: see ``Progress.label``."""
     keep: frozenset[str] = frozenset()
     """Columns that are in every file, also where they are null in all rows."""
+    row_bytes: int | None = None
+    """How large rows are at most, on average of a batch: a file is laid out for these, and is not ended when
+    larger ones come than it was begun with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,8 @@ class _OpenFile:
         """
         if self._writer is None:
             return True
-        if batch.nbytes > _MOST_GROWTH * self._row_bytes * batch.num_rows:
+        grown = batch.nbytes > _MOST_GROWTH * self._row_bytes * batch.num_rows
+        if grown and self.shape.row_bytes is None:
             return False
         return all(_is_empty(batch.column(name)) for name in self._left_out)
 
@@ -223,7 +227,7 @@ class _OpenFile:
     def _begin(self, table: pa.Table) -> None:
         self._where.parent.mkdir(parents=True, exist_ok=True)
         self._sink = pa.OSFile(str(self._where), "wb")
-        self._row_bytes = max(1, table.nbytes // table.num_rows)
+        self._row_bytes = max(1, self.shape.row_bytes or table.nbytes // table.num_rows)
         settings = writer_settings(table.schema, self.shape, self._row_bytes)
         self._writer = pq.ParquetWriter(
             self._sink, table.schema, metadata_collector=self._metadata, **settings
@@ -251,6 +255,10 @@ class _OpenFile:
         """Close and delete it, as far as that goes."""
         if self._sink is None:
             return
+        if self._writer is not None:
+            self._writer.is_open = (
+                False  # or it would end the file when it is forgotten, and say that it cannot
+            )
         with suppress(OSError):
             self._sink.close()
         remove(Path(self.shape.directory), self.path)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from millstream.spark.sinks.base import SinkError
 
 LOG: Final = "_delta_log"
+_ATTEMPTS: Final = 5
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 
@@ -103,6 +105,11 @@ class LogView:
         found = [restore for restore in self._restores if version < restore.version <= before]
         return max(found, key=lambda restore: restore.version, default=None)
 
+    @property
+    def last_restore(self) -> int:
+        """The version of the last restore among those that were come by; -1 where there is none."""
+        return max((restore.version for restore in self._restores), default=-1)
+
     def _start_over(self, table_id: str) -> None:
         self.version, self.table_id, self._searched_from = -1, table_id, 0
         self.transactions.clear()
@@ -151,10 +158,24 @@ class LogView:
         self._searched_from = min(self._searched_from, version)
 
 
-def named_files(directory: Path) -> set[str]:
-    """Every data file that a commit or checkpoint of the log names, also as removed."""
+def named_files(directory: Path, since: float = 0.0) -> set[str]:
+    """Every data file that a commit or checkpoint of the log names, also as removed.
+
+    What was written ``since`` (seconds of Unix time) only commits of that time can name: others are not read.
+    """
+    for _ in range(_ATTEMPTS):
+        # Who cleans the log up makes a checkpoint first, which names what the commits did that are gone: it
+        # may be newer than the list of files.
+        with suppress(FileNotFoundError):
+            return _named(directory, since)
+    return _named(directory, since)
+
+
+def _named(directory: Path, since: float) -> set[str]:
     named: set[str] = set()
     for path in (directory / LOG).iterdir():
+        if since and path.stat().st_mtime < since:
+            continue
         if _COMMIT.fullmatch(path.name):
             for line in path.read_text().splitlines():
                 action = json.loads(line) if line else {}

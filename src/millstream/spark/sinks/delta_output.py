@@ -8,6 +8,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from millstream.spark.sinks.base import SinkError, TaskOutput, Written
+from millstream.spark.sinks.delta_errors import failed
 from millstream.spark.sinks.delta_files import Shape, TableWriter, pack
 
 
@@ -66,7 +67,6 @@ class DeltaOutput:
             self._rejected.abort()
 
     def _failed(self, error: Exception) -> NoReturn:
-        raise SinkError(
-            f"rows could not be written to {self._writer.rows.directory}: {error}. Nothing of this task is "
-            "visible, and running again is safe"
-        ) from error
+        where = self._writer.rows.directory
+        remedy = "Nothing of this task is visible, and running again is safe"
+        raise failed(f"rows could not be written to {where}", error, remedy) from error

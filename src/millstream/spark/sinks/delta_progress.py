@@ -8,19 +8,23 @@ offset. Beside it:
 - ``…/high``: the high offset, written only where it is not the next offset: in a rewind.
 - ``…/id/0`` to ``…/id/2``: the topic's id, fifteen digits at a time, written only when it changes.
 - ``…/remade``: how often the topic was made anew, written only when it changes.
+- ``…/low``, ``…/gap``: the low offset and the end of the gap, 0 unless written, and only when they change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Progress, SinkError
 
 _DIGITS: Final = 15
 """With a leading 1, which keeps zeros, 61 bits: they fit in a signed long."""
 _PARTS: Final = 3
+_NOTHING: Final = -1
+"""Instead of the next offset, where a restore has put back a table without any progress."""
 
 
 def application(group_id: str, topic: str, partition: int) -> str:
@@ -28,14 +32,28 @@ def application(group_id: str, topic: str, partition: int) -> str:
     return f"millstream/{quote(group_id, safe='')}/{topic}/{partition}"
 
 
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose application this is; None for another's, or for what stands beside one."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != "millstream" or not parts[3].isdecimal():
+        return None
+    return TopicPartition(parts[2], int(parts[3]))
+
+
+def group_of(name: str) -> str:
+    """The group of a partition's application."""
+    return unquote(name.split("/")[1])
+
+
 def decode(name: str, read: Callable[[str], int | None]) -> Progress | None:
     """The progress that these transactions tell."""
     next_offset = read(name)
-    if next_offset is None:
+    if next_offset is None or next_offset == _NOTHING:
         return None
     high = read(f"{name}/high")
-    remade = read(f"{name}/remade") or 0
-    return Progress(next_offset, max(next_offset, high or 0), _topic_id(name, read) or "", remade)
+    remade, low, gap = (read(f"{name}/{what}") or 0 for what in ("remade", "low", "gap"))
+    topic_id = _topic_id(name, read) or ""
+    return Progress(next_offset, max(next_offset, high or 0), topic_id, remade, low, gap)
 
 
 def committed_at(name: str, read: Callable[[str], int | None]) -> int:
@@ -52,10 +70,24 @@ def encode(
     yield f"{name}/at", version
     if max(progress.next_offset, stored.get(f"{name}/high", 0)) != progress.high_offset:
         yield f"{name}/high", progress.high_offset
-    if stored.get(f"{name}/remade", 0) != progress.remade:
-        yield f"{name}/remade", progress.remade
+    rare = {"remade": progress.remade, "low": progress.low_offset, "gap": progress.gap_end}
+    for what, number in rare.items():
+        if stored.get(f"{name}/{what}", 0) != number:
+            yield f"{name}/{what}", number
     if _topic_id(name, stored.get) != progress.topic_id:
         yield from _id_parts(name, progress.topic_id)
+
+
+def pinned(
+    name: str, progress: Progress | None, version: int, stored: Mapping[str, int]
+) -> Iterator[tuple[str, int]]:
+    """The transactions that keep what a restore made of an application's progress, in a commit as
+    ``version``: later nobody may be able to tell which version that put back.
+    """
+    if progress is not None:
+        yield from encode(name, progress, version, stored)
+    else:
+        yield from ((name, _NOTHING), (f"{name}/at", version))
 
 
 def _id_parts(name: str, topic_id: str) -> Iterator[tuple[str, int]]:

@@ -5,16 +5,15 @@ Not with ``DeltaTable.to_pyarrow_table``: the threads that it leaves behind can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 
-from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.delta_errors import explained
 from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
@@ -43,15 +42,13 @@ def read_batches(snapshot: Snapshot, directory: Path) -> Iterator[pa.RecordBatch
     SinkError where a file cannot be read.
     """
     schema = columns_of(snapshot)
-    try:
+    with explained(f"the Delta table {directory} cannot be read"):
         if has_deletion_vectors(snapshot):
             for batch in pa.RecordBatchReader.from_stream(snapshot.handle.scan()):
                 yield batch.select(schema.names).cast(schema)
             return
         for file in snapshot.files():
             yield from _batches(file, directory, schema)
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
 
 
 def read_ordered(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int | None) -> pa.Table:
@@ -76,10 +73,8 @@ def read_newest(snapshot: Snapshot, directory: Path, by: Sequence[str], most: in
         newest = file.most.get(by[0])
         if found.num_rows >= most and newest is not None and newest + _CUT_OFF < found[by[0]][0].as_py():
             break
-        try:
+        with explained(f"the Delta table {directory} cannot be read"):
             more = pa.Table.from_batches(_batches(file, directory, schema), schema)
-        except (OSError, pa.ArrowException) as error:
-            raise SinkError(f"the Delta table {directory} cannot be read: {error}") from error
         found = _last(pa.concat_tables([found, more]), order, most)
     return found
 
@@ -95,17 +90,36 @@ def _sortable(value: Any) -> tuple[bool, Any]:
 
 
 def _batches(file: ActiveFile, directory: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in stored(file, directory, schema):
+        yield widened(batch, file, schema)
+
+
+def stored(file: ActiveFile, directory: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What a file holds of these columns, in these types. Engines store them in types of their own: text that
+    delta-rs has written anew comes back as ``string_view``, which Arrow can hardly compare.
+    """
     with pq.ParquetFile(file.where(directory)) as source:
-        for batch in source.iter_batches():
-            yield widened(batch, file, schema)
+        kept = only(columns, source.schema_arrow.names)
+        for batch in source.iter_batches(columns=kept.names):
+            yield batch.cast(kept)
+
+
+def stored_columns(file: ActiveFile, directory: Path, columns: pa.Schema) -> pa.Schema:
+    """Those of the columns that a file holds."""
+    return only(columns, pq.read_schema(file.where(directory)).names)
+
+
+def only(columns: pa.Schema, names: Container[str]) -> pa.Schema:
+    """Those of the columns that are among these names."""
+    return pa.schema([column for column in columns if column.name in names])
 
 
 def widened(batch: pa.RecordBatch, file: ActiveFile, schema: pa.Schema) -> pa.RecordBatch:
-    """With what the file does not have: the columns that name its partition, and those that were added to the
-    table after it was written.
+    """What is ``stored``, with what the file does not have: the columns that name its partition, and those
+    that were added to the table after it was written.
     """
     columns = [
-        batch.column(column.name).cast(column.type)
+        batch.column(column.name)
         if column.name in batch.schema.names
         else _constant(file, column, batch.num_rows)
         for column in schema

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError, label_column
 from millstream.spark.sinks.delta_files import DataFile, Shape, TableWriter, remove
 from millstream.spark.sinks.delta_labels import Labels, labels_of
+from millstream.spark.sinks.delta_reading import columns_of, only, stored, stored_columns
 from millstream.spark.sinks.delta_table import ActiveFile, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
     """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them. Where the table has
-    held several topics of this name, only rows with this ``label``, or without any.
+    held several topics of this name, only rows with this ``label``, or without any. With ``moments`` only
+    rows that were rejected at one of these.
     """
 
     start: int
     end: int
     offsets: pa.Array | None = None
     label: str | None = None
+    moments: pa.Array | None = None
 
     @classmethod
     def of(cls, offsets: Iterable[int], label: str | None) -> Doomed:
@@ -66,6 +68,9 @@ class Outcome:
     add: list[DataFile] = field(default_factory=list)
 
 
+REJECTED_AT: Final = "rejected_at"
+
+
 class Remover:
     """Takes rows out of one table. Kept over the attempts of one commit: no file is written anew twice."""
 
@@ -76,6 +81,7 @@ class Remover:
         self._compression = compression
         self._doomed = {where: what for where, what in doomed.items() if what.start < what.end}
         self._tag = tag
+        self._columns: pa.Schema = pa.schema([])
         self._rewritten: dict[str, list[DataFile] | None] = {}
 
     def outcome(self, snapshot: Snapshot, positions: tuple[str, str, str], keep: frozenset[str]) -> Outcome:
@@ -83,10 +89,11 @@ class Remover:
         outcome = Outcome()
         if not self._doomed:
             return outcome
+        self._columns = columns_of(snapshot)
         files = [file for file in snapshot.files() if file.path not in keep]
         touched = [file for file in files if self._may_hold(file, positions)]
         if touched:
-            _refuse_append_only(snapshot, self._directory)
+            refuse_append_only(snapshot, self._directory)
             _refuse_odd_names(self._directory, touched)
             _refuse_deletion_vectors(snapshot, self._directory, touched)
         for file in touched:
@@ -95,6 +102,18 @@ class Remover:
                 outcome.remove.append(file)
                 outcome.add.extend(left)
         return outcome
+
+    def moments(self, snapshot: Snapshot, positions: tuple[str, str, str]) -> pa.Array:
+        """When the rows were rejected that would be taken out of this version, each moment once."""
+        self._columns = columns_of(snapshot)
+        wanted = only(self._columns, (*positions, label_column(positions), REJECTED_AT))
+        found = [
+            _column(batch, file, REJECTED_AT).filter(self._mask(batch, file, positions))
+            for file in snapshot.files()
+            if self._may_hold(file, positions)
+            for batch in stored(file, self._directory, wanted)
+        ]
+        return pa.chunked_array(found, wanted.field(REJECTED_AT).type).unique()
 
     def discard(self) -> None:
         """Remove what was written, for a commit that certainly did not happen."""
@@ -134,25 +153,22 @@ class Remover:
     def _rewrite(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
         if not self._holds(file, positions):
             return None
-        with pq.ParquetFile(file.where(self._directory)) as source:
-            shape = Shape(str(self._directory), source.schema_arrow, compression=self._compression)
-            writer = TableWriter(shape, self._tag)
-            try:
-                for batch in source.iter_batches():
-                    writer.write(batch.filter(pc.invert(self._mask(batch, file, positions))))
-                return [replace(made, partition_values=file.partition_values) for made in writer.finish()]
-            except BaseException:
-                writer.abort()
-                raise
+        kept = stored_columns(file, self._directory, self._columns)
+        writer = TableWriter(Shape(str(self._directory), kept, compression=self._compression), self._tag)
+        try:
+            for batch in stored(file, self._directory, kept):
+                writer.write(batch.filter(pc.invert(self._mask(batch, file, positions))))
+            return [replace(made, partition_values=file.partition_values) for made in writer.finish()]
+        except BaseException:
+            writer.abort()
+            raise
 
     def _holds(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        with pq.ParquetFile(file.where(self._directory)) as source:
-            names = (*positions, label_column(positions))
-            wanted = [name for name in names if name in source.schema_arrow.names]
-            return any(
-                pc.any(self._mask(batch, file, positions)).as_py()
-                for batch in source.iter_batches(columns=wanted)
-            )
+        wanted = only(self._columns, (*positions, label_column(positions), REJECTED_AT))
+        return any(
+            pc.any(self._mask(batch, file, positions)).as_py()
+            for batch in stored(file, self._directory, wanted)
+        )
 
     def _mask(self, batch: pa.RecordBatch, file: ActiveFile, positions: tuple[str, str, str]) -> pa.Array:
         """Which rows go."""
@@ -161,7 +177,10 @@ class Remover:
         mask = pa.repeat(pa.scalar(False), batch.num_rows)
         for where, doomed in self._doomed.items():
             here = pc.and_(pc.equal(topic, where.topic), pc.equal(partition, where.partition))
-            mask = pc.or_(mask, pc.and_(here, doomed.mask(offset, labels)))
+            here = pc.and_(here, doomed.mask(offset, labels))
+            if doomed.moments is not None:
+                here = pc.and_(here, pc.is_in(_column(batch, file, REJECTED_AT), value_set=doomed.moments))
+            mask = pc.or_(mask, here)
         return pc.fill_null(mask, False)
 
 
@@ -182,11 +201,13 @@ def _overlap(bounds: tuple[Any, Any] | None, least: Any, most: Any) -> bool:
     return bounds is None or (bounds[0] <= most and least <= bounds[1])
 
 
-def _refuse_append_only(snapshot: Snapshot, directory: Path) -> None:
+def refuse_append_only(snapshot: Snapshot, directory: Path) -> None:
+    """Raise where no row may leave the table."""
     if snapshot.handle.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
         raise SinkError(
-            f"the Delta table {directory} is append-only, so that a rewind cannot replace its rows. Unset "
-            "delta.appendOnly, or move the group's offset forward again"
+            f"the Delta table {directory} is append-only, so that neither a rewind nor a replay can take "
+            "rows out of it. Unset it (ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly')), or move the "
+            "group's offset forward again"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +12,9 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, label_column, positions_among
+from millstream.spark.sinks.delta_files import DataFile
 from millstream.spark.sinks.delta_partitions import supported
-from millstream.spark.sinks.delta_table import Table
+from millstream.spark.sinks.delta_table import Snapshot, Table
 
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Parquet as Delta uses it does not have in names, unless they are mapped."""
@@ -94,6 +95,23 @@ def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list
             "are never changed: load into another table, or change the schema of the load"
         )
     return missing
+
+
+def check_files(snapshot: Snapshot, wanted: Schema, files: Iterable[DataFile], directory: Path) -> None:
+    """Raise where files with these columns do not fit the table any more, as it was changed since."""
+    missing = missing_columns(snapshot.handle, wanted, directory)
+    if missing:
+        names = ", ".join(column.name for column in missing)
+        raise SchemaConflictError(
+            f"the Delta table {directory} has lost the columns {names} while it was being loaded. Let the "
+            "load add them again (add_columns=True, --add-columns), or leave them out of its schema"
+        )
+    divided = snapshot.handle.metadata().partition_columns
+    if any(set(file.partition_values) != set(divided) for file in files):
+        raise SinkError(
+            f"the Delta table {directory} was partitioned anew while it was being loaded, by "
+            f"({', '.join(divided)}): nothing was written to it, and running again is safe"
+        )
 
 
 def _differences(there: Field, ours: Field) -> list[str]:

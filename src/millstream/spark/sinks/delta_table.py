@@ -26,9 +26,18 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from millstream.client.chance import between
 from millstream.spark.sinks import delta_progress
 from millstream.spark.sinks.base import Progress, SinkError
+from millstream.spark.sinks.delta_errors import TROUBLE, failed, words
 from millstream.spark.sinks.delta_features import check_features
 from millstream.spark.sinks.delta_files import DataFile, sync
-from millstream.spark.sinks.delta_log import LOG, LogView, Restore, commit_path, newest_version, read_commit
+from millstream.spark.sinks.delta_log import (
+    LOG,
+    LogView,
+    Restore,
+    commit_path,
+    named_files,
+    newest_version,
+    read_commit,
+)
 from millstream.spark.sinks.delta_partitions import text
 
 log = logging.getLogger("millstream.spark")
@@ -38,6 +47,8 @@ _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """What delta-rs leaves as it is in paths, besides letters and digits."""
 _PATIENCE_SECONDS: Final = 120.0
 """How long a commit may lose against others before it gives up."""
+_CLOCKS_SECONDS: Final = 3_600.0
+"""How far the clocks of machines that share a directory may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,26 @@ class Snapshot:
         """An application's progress; that of the older version where the table was restored since."""
         return self._progress(name, self.version, self._log.transactions.get)
 
+    def groups(self) -> dict[str, set[str]]:
+        """Which groups have progress, by topic."""
+        found: dict[str, set[str]] = {}
+        for name in self.transactions:
+            where = delta_progress.partition_of(name)
+            if where is not None and self.progress(name) is not None:
+                found.setdefault(where.topic, set()).add(delta_progress.group_of(name))
+        return found
+
+    def restored(self) -> dict[str, Progress | None]:
+        """The progress of all applications, of any group, that a restore has changed and no commit since
+        says: of the restores that are known already, as to look for others may mean to read the whole log.
+        """
+        last, read = self._log.last_restore, self._log.transactions.get
+        return {
+            name: self.progress(name)
+            for name in (self._log.transactions if last >= 0 else ())
+            if delta_progress.partition_of(name) and delta_progress.committed_at(name, read) < last
+        }
+
     def _progress(self, name: str, version: int, read: Callable[[str], int | None]) -> Progress | None:
         found = delta_progress.decode(name, read)
         if found is None:
@@ -147,8 +178,9 @@ class Table:
             handle = self._handle()
         except TableNotFoundError:
             return None
-        except (DeltaError, OSError) as error:
-            raise SinkError(f"the Delta table {self.directory} cannot be opened: {error}") from error
+        except TROUBLE as error:
+            remedy = f"Repair its log ({LOG}), or load into another table"
+            raise failed(f"the Delta table {self.directory} cannot be opened", error, remedy) from error
         check_features(handle, self.directory)
         view = self._kept.log_view = self._kept.log_view or LogView(self.directory)
         view.refresh(str(handle.metadata().id), handle.version())
@@ -251,11 +283,12 @@ class Table:
         """Whether a commit is in the log as this version, whatever the answer to it was."""
         actions = read_commit(self.directory, version)
         if actions is None:
-            said = f"failed: {error}" if error is not None else "was said to be done, but is not in the log"
+            what = f"a commit to the Delta table {self.directory}"
+            done = f"{what} was said to be done, but is not in the log"
             # What is not there may also have been cleaned up, where others have gone on since.
             certain = error is not None and newest_version(self.directory) < version
             kind = NotCommittedError if certain else SinkError
-            raise kind(f"a commit to the Delta table {self.directory} {said}") from error
+            raise kind(words(f"{what} failed", error) if error is not None else done) from error
         if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):
             if error is None:
                 raise SinkError(
@@ -345,3 +378,11 @@ def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
         if found != file.size:
             gone.append(file.path)
     return gone
+
+
+def is_named(directory: Path, files: Iterable[DataFile]) -> bool:
+    """Whether any version of the table names one of these files, also one that has gone on without it."""
+    if not (directory / LOG).is_dir():
+        return False
+    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
+    return not named_files(directory, since).isdisjoint(file.path for file in files)

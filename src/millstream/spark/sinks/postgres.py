@@ -32,10 +32,11 @@ from millstream.spark.sinks.base import (
     Written,
     label_column,
 )
-from millstream.spark.sinks.postgres_commit import Commit, read_progress
+from millstream.spark.sinks.postgres_commit import Commit, read_groups, read_progress
 from millstream.spark.sinks.postgres_database import Connection, Database
 from millstream.spark.sinks.postgres_names import LOST, PROGRESS, Address, TableName, placed
 from millstream.spark.sinks.postgres_rejected import Pages, read_rejected, readmit
+from millstream.spark.sinks.postgres_relations import exists
 from millstream.spark.sinks.postgres_staging import (
     LITTER_S,
     PostgresWriter,
@@ -44,7 +45,7 @@ from millstream.spark.sinks.postgres_staging import (
     drop,
     staging_tables,
 )
-from millstream.spark.sinks.postgres_tables import check_columns, exists, prepare
+from millstream.spark.sinks.postgres_tables import check_columns, prepare
 
 
 class PostgresSink:
@@ -91,6 +92,12 @@ class PostgresSink:
             drop(connection, name, old)
         self._tables = tables
 
+    def exists(self) -> bool:
+        """Whether there is such a table; ``prepare`` makes it where there is none."""
+        with self._database.session("looking for the table") as connection:
+            name = self._locate(connection)
+            return exists(connection, name, name.table)
+
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Standing]:
@@ -102,6 +109,13 @@ class PostgresSink:
         for where, one in standing.items():
             self._label(where, one.rows)
         return standing
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        with self._database.session("reading progress") as connection:
+            name = self._locate(connection)
+            there = exists(connection, name, name.table) and exists(connection, name, PROGRESS)
+            found = read_groups(connection, name) if there else {}
+        return {topic: frozenset(found.get(topic, ())) - {group_id} for topic in topics}
 
     def _label(self, where: TopicPartition, progress: Progress | None) -> None:
         if progress is not None and progress.label is not None:

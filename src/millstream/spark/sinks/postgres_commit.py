@@ -13,12 +13,10 @@ tell which, as they keep the id of the cycle that wrote them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
 from millstream.model import TopicPartition
@@ -31,14 +29,13 @@ from millstream.spark.sinks.base import (
     SinkError,
     SinkUnavailableError,
     Tables,
-    Written,
     label_column,
 )
 from millstream.spark.sinks.postgres_database import Connection, Database, unhurried
-from millstream.spark.sinks.postgres_names import TableName, placed
-from millstream.spark.sinks.postgres_staging import Staged
-from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS, add_labels, exists
-from millstream.spark.sinks.postgres_types import column_type
+from millstream.spark.sinks.postgres_guard import Guard, Span, hold
+from millstream.spark.sinks.postgres_moving import drop_moved, move
+from millstream.spark.sinks.postgres_names import REJECTED, TableName, placed
+from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS, add_labels
 
 _PATIENCE_S: Final = 60.0
 """How long to look for the outcome of a commit whose connection was lost."""
@@ -53,14 +50,14 @@ _HOLDERS: Final = (
     "AND classid::bigint = (key >> 32) & 4294967295 AND objid::bigint = key & 4294967295"
 )
 _FIRST: Final = sql.SQL(
-    'INSERT INTO {} (group_id, table_name, topic, "partition", topic_id, next_offset, high_offset, cycle_id) '
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+    'INSERT INTO {} (group_id, table_name, topic, "partition", topic_id, next_offset, high_offset, '
+    "low_offset, cycle_id) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 )
 _NEXT: Final = sql.SQL(
-    "UPDATE {} SET topic_id = %s, next_offset = %s, high_offset = %s, remade = %s, cycle_id = %s, "
-    "committed_at = now() "
+    "UPDATE {} SET topic_id = %s, next_offset = %s, high_offset = %s, remade = %s, low_offset = %s, "
+    "gap_end = %s, cycle_id = %s, committed_at = now() "
     'WHERE group_id = %s AND table_name = %s AND topic = %s AND "partition" = %s '
-    "AND topic_id = %s AND next_offset = %s AND high_offset = %s"
+    "AND topic_id = %s AND next_offset = %s AND high_offset = %s AND low_offset = %s AND gap_end = %s"
 )
 _REPLACED: Final = sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s AND {} >= %s AND {} < %s")
 _LABELLED: Final = sql.SQL(" AND {} = %s")
@@ -74,10 +71,6 @@ _LOST: Final = sql.SQL(
 )
 
 
-Labels = Mapping[TopicPartition, str]
-"""Of the partitions whose rows have one: see ``Progress.label``."""
-
-
 def read_progress(
     connection: Connection, name: TableName, group_id: str
 ) -> dict[TopicPartition, tuple[Progress, str]]:
@@ -85,18 +78,29 @@ def read_progress(
     found = connection.execute(
         sql.SQL(
             'SELECT topic, "partition", next_offset, high_offset, topic_id, cycle_id, '
-            "coalesce((to_jsonb(p) ->> 'remade')::integer, 0) "  # an earlier version has no such column
+            "coalesce((to_jsonb(p) ->> 'remade')::bigint, 0), "  # an earlier version has no such columns
+            "coalesce((to_jsonb(p) ->> 'low_offset')::bigint, 0), "
+            "coalesce((to_jsonb(p) ->> 'gap_end')::bigint, 0) "
             "FROM {} AS p WHERE group_id = %s AND table_name = %s"
         ).format(placed(name.progress)),
         [group_id, name.table],
     )
     return {
         TopicPartition(str(topic), int(str(partition))): (
-            Progress(int(str(next_offset)), int(str(high_offset)), str(topic_id), int(str(remade))),
+            Progress(int(str(next_offset)), int(str(high_offset)), str(topic_id), *map(int, map(str, rare))),
             str(cycle_id),
         )
-        for topic, partition, next_offset, high_offset, topic_id, cycle_id, remade in found
+        for topic, partition, next_offset, high_offset, topic_id, cycle_id, *rare in found
     }
+
+
+def read_groups(connection: Connection, name: TableName) -> dict[str, set[str]]:
+    """Which groups have progress in the table, by topic."""
+    statement = sql.SQL("SELECT DISTINCT topic, group_id FROM {} WHERE table_name = %s")
+    found: dict[str, set[str]] = {}
+    for topic, group_id in connection.execute(statement.format(placed(name.progress)), [name.table]):
+        found.setdefault(str(topic), set()).add(str(group_id))
+    return found
 
 
 class Commit:
@@ -131,9 +135,15 @@ class Commit:
         self._move_progress(connection)
         if self._labels:
             add_labels(connection, self._name, self._tables)
+        watched = self._hold(connection) if self._cycle.written else set()
         self._replace(connection)
+        guards = self._guards(watched)
+        for guard, _ in guards:
+            guard.begin(connection)
         for written in self._cycle.written:
             move(connection, self._name, self._tables, written, self._labels)
+        for guard, count in guards:
+            guard.end(connection, count)
         self._add_lost(connection)
         drop_moved(connection, self._name, self._cycle.written)
 
@@ -169,6 +179,7 @@ class Commit:
             after.topic_id,
             after.next_offset,
             after.high_offset,
+            after.low_offset,
             self._cycle.cycle_id,
         ]
 
@@ -176,8 +187,10 @@ class Commit:
         before = step.expected.rows
         assert before is not None
         after = step.after(before)
-        new = [after.topic_id, after.next_offset, after.high_offset, after.remade, self._cycle.cycle_id]
-        return [*new, *self._key(step), before.topic_id, before.next_offset, before.high_offset]
+        new = [after.topic_id, after.next_offset, after.high_offset, after.remade]
+        new += [after.low_offset, after.gap_end, self._cycle.cycle_id]
+        old = [before.topic_id, before.next_offset, before.high_offset, before.low_offset, before.gap_end]
+        return [*new, *self._key(step), *old]
 
     def _conflict(self, connection: Connection) -> ProgressConflictError:
         return self._conflict_of(read_progress(connection, self._name, self._cycle.group_id))
@@ -224,6 +237,28 @@ class Commit:
             statement += _LABELLED.format(sql.Identifier(label_column(positions)))
             values.append(label)
         connection.execute(statement, values)
+
+    def _hold(self, connection: Connection) -> set[str]:
+        rejects = any(written.rejected for written in self._cycle.written)
+        replaces = any(step.replaces(step.expected.rows) for step in self._advances)
+        return hold(connection, self._name, self._tables, with_rejected=rejects or replaces)
+
+    def _guards(self, watched: Container[str]) -> list[tuple[Guard, int]]:
+        """For tables with triggers or rules: what looks at them, and how many rows each is given."""
+        spans = [self._span(step) for step in self._advances]
+        found = []
+        if self._name.table in watched:
+            count = sum(written.rows for written in self._cycle.written)
+            found.append((Guard(self._name.rows, self._tables.positions, spans), count))
+        if self._name.table + REJECTED in watched:
+            count = sum(written.rejected for written in self._cycle.written)
+            found.append((Guard(self._name.rejected, REJECTED_POSITIONS, spans), count))
+        return found
+
+    def _span(self, step: Advance) -> Span:
+        label = self._labels.get(TopicPartition(step.topic, step.partition))
+        is_empty = step.replaces(step.expected.rows)
+        return Span(step.topic, step.partition, step.start, step.end, label, is_empty)
 
     def _add_lost(self, connection: Connection) -> None:
         if not self._cycle.lost:
@@ -293,74 +328,6 @@ class Commit:
         except psycopg.errors.LockNotAvailable:
             connection.execute(_HOLDERS, [self._cycle.cycle_id])
             raise  # and look again, until it has ended
-
-
-def move(connection: Connection, name: TableName, tables: Tables, written: Written, labels: Labels) -> None:
-    """Put what one attempt staged into the tables."""
-    staged = Staged.of(written)
-    if staged.rows is not None:
-        rows = _Moved(staged.rows, tables.rows, tables.positions, written.rows)
-        _insert(connection, name, name.rows, rows, labels)
-    if staged.rejected is not None:
-        assert tables.rejected is not None, "a raw load rejects nothing"
-        rejected = _Moved(staged.rejected, tables.rejected, REJECTED_POSITIONS, written.rejected)
-        _insert(connection, name, name.rejected, rejected, labels)
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """A staging table: its columns, those of them that are positions, and how many rows it has."""
-
-    staged: str
-    schema: pa.Schema
-    positions: tuple[str, str, str]
-    count: int
-
-
-def _insert(
-    connection: Connection, name: TableName, table: sql.Identifier, moved: _Moved, labels: Labels
-) -> None:
-    columns: list[sql.Composable] = [sql.Identifier(field.name) for field in moved.schema]
-    values: list[sql.Composable] = [
-        sql.SQL("{}::{}").format(sql.Identifier(field.name), sql.SQL(column_type(field.type).target))
-        for field in moved.schema
-    ]
-    if labels:
-        columns.append(sql.Identifier(label_column(moved.positions)))
-        values.append(_label(labels, moved.positions))
-    statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(
-        table, sql.SQL(", ").join(columns), sql.SQL(", ").join(values), name.beside(moved.staged)
-    )
-    count = connection.execute(statement).rowcount
-    if count != moved.count:
-        raise SinkUnavailableError(
-            f"{name}: a task wrote {moved.count} rows and {count} of them are there: did the server restart? "
-            f"Nothing was committed; rerunning is safe"
-        )
-
-
-def _label(labels: Labels, positions: tuple[str, str, str]) -> sql.Composable:
-    """The label of a row, by the partition that it came from."""
-    topic, partition = map(sql.Identifier, positions[:2])
-    cases = [
-        sql.SQL("WHEN {} = {} AND {} = {} THEN {}").format(
-            topic, sql.Literal(where.topic), partition, sql.Literal(where.partition), sql.Literal(label)
-        )
-        for where, label in labels.items()
-    ]
-    return sql.SQL("CASE {} END").format(sql.SQL(" ").join(cases))
-
-
-def drop_moved(connection: Connection, name: TableName, written: Iterable[Written]) -> None:
-    """Drop the tables that were moved, in the same transaction: a crash leaves both or neither."""
-    names = [name.beside(each) for one in written for each in Staged.of(one).names]
-    if names:
-        connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(names)))
-
-
-def all_there(connection: Connection, name: TableName, written: Iterable[Written]) -> bool:
-    """Whether none of the staged tables has been moved or dropped."""
-    return all(exists(connection, name, each) for one in written for each in Staged.of(one).names)
 
 
 def _told(expected: Progress | None, now: tuple[Progress, str] | None) -> str:

@@ -36,6 +36,16 @@ _REFUSED: Final = ("28", "42501", "3D000")
 _REFUSALS: Final = ("authentication failed", "pg_hba.conf", "does not exist", "permission denied")
 """In the words of a server that lets nobody in: libpq does not hand on the code of such an error."""
 
+_REMEDIES: Final = {
+    "23": "The table has a rule of its own that a row breaks: keep such rows out with a check (--check), or "
+    "drop that rule",
+    "42501": "Grant it to this user, or load as another",
+    "42703": "Somebody has altered the table: put that column back, or run the load again with add_columns "
+    "(--add-columns)",
+    "42P01": "Somebody has dropped or renamed it: run the load again, which makes it anew",
+    "53100": "Make room on the server's disk, and run it again: that is safe",
+}
+
 
 def connect(address: Address) -> Connection:
     """A new connection, in autocommit; raises psycopg's errors."""
@@ -64,7 +74,8 @@ def explained(address: Address, doing: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise _kind(error)(f"{address.name}: {doing}: {reason(error)}") from error
+        said = f"{address.name}: {doing}: {reason(error)}"
+        raise _kind(error)(". ".join(filter(None, (said.rstrip("."), _remedy(error))))) from error
 
 
 def _kind(error: psycopg.Error) -> type[SinkError]:
@@ -77,6 +88,11 @@ def _kind(error: psycopg.Error) -> type[SinkError]:
     if error.sqlstate.startswith(_REFUSED):
         return SinkRefusedError
     return SinkUnavailableError if error.sqlstate.startswith(_PASSING) else SinkError
+
+
+def _remedy(error: psycopg.Error) -> str:
+    state = error.sqlstate or ""
+    return next((remedy for code, remedy in _REMEDIES.items() if state.startswith(code)), "")
 
 
 def reason(error: psycopg.Error) -> str:

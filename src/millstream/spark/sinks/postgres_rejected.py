@@ -12,10 +12,12 @@ from millstream.model import TopicPartition
 from millstream.spark.schema import arrow_schema
 from millstream.spark.sinks.base import Position, SinkError, Tables, Written, label_column
 from millstream.spark.sinks.json_values import headers_of
-from millstream.spark.sinks.postgres_commit import Labels, all_there, drop_moved, move
 from millstream.spark.sinks.postgres_database import Connection, unhurried
+from millstream.spark.sinks.postgres_guard import check_kept, check_written, hold
+from millstream.spark.sinks.postgres_moving import Labels, all_there, drop_moved, move
 from millstream.spark.sinks.postgres_names import REJECTED, TableName, placed
-from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS, read_columns
+from millstream.spark.sinks.postgres_relations import read_columns
+from millstream.spark.sinks.postgres_tables import REJECTED_POSITIONS
 
 _OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _GIVEN: Final = sql.SQL(
@@ -53,10 +55,19 @@ def readmit(
         if not all_there(connection, name, written):
             _check_done(connection, name, given)
             return
+        watched = hold(connection, name, tables, with_rejected=True)
         _delete(connection, name.rows, tables.positions, given)
         _delete(connection, name.rejected, REJECTED_POSITIONS, given)
+        if watched:
+            check_kept(connection, name.rows, _count(connection, name.rows, tables.positions, given))
+            check_kept(
+                connection, name.rejected, _count(connection, name.rejected, REJECTED_POSITIONS, given)
+            )
         for each in written:
             move(connection, name, tables, each, labels)
+        if name.table in watched:
+            found = _count(connection, name.rows, tables.positions, given)
+            check_written(connection, name.rows, sum(each.rows for each in written), found)
         drop_moved(connection, name, written)
 
 
@@ -83,12 +94,19 @@ def _delete(
     connection.execute(statement, given.values)
 
 
+def _count(
+    connection: Connection, table: sql.Identifier, columns: tuple[str, str, str], given: _Given
+) -> int:
+    statement = sql.SQL("SELECT count(*) FROM {}, {} WHERE {}").format(
+        placed(table), _GIVEN, given.condition(columns)
+    )
+    (found,) = connection.execute(statement, given.values).fetchone() or (0,)
+    return int(str(found))
+
+
 def _check_done(connection: Connection, name: TableName, given: _Given) -> None:
     """What was staged is gone: that is right where an earlier call has moved it."""
-    statement = sql.SQL("SELECT count(*) FROM {}, {} WHERE {}").format(
-        placed(name.rejected), _GIVEN, given.condition(REJECTED_POSITIONS)
-    )
-    (left,) = connection.execute(statement, given.values).fetchone() or (0,)
+    left = _count(connection, name.rejected, REJECTED_POSITIONS, given)
     if left:
         raise SinkError(
             f"{name}: the repaired rows are no longer staged, and {left} are still rejected: rerun"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -11,7 +10,8 @@ from psycopg import sql
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables, label_column
 from millstream.spark.sinks.postgres_database import Connection
 from millstream.spark.sinks.postgres_names import MOST_BYTES, PROGRESS, REJECTED, TableName, placed
-from millstream.spark.sinks.postgres_types import column_type, holds
+from millstream.spark.sinks.postgres_relations import Relation, check_fit, read_columns, read_relation
+from millstream.spark.sinks.postgres_types import column_type
 
 REJECTED_POSITIONS: Final = ("topic", "partition", "offset")
 _PROGRESS: Final = sql.SQL(
@@ -19,10 +19,12 @@ _PROGRESS: Final = sql.SQL(
     'group_id text, table_name text, topic text, "partition" integer, '
     "topic_id text NOT NULL, next_offset bigint NOT NULL, high_offset bigint NOT NULL, "
     "remade integer NOT NULL DEFAULT 0, "
+    "low_offset bigint NOT NULL DEFAULT 0, gap_end bigint NOT NULL DEFAULT 0, "
     "cycle_id text NOT NULL, committed_at timestamptz NOT NULL DEFAULT now(), "
     'PRIMARY KEY (group_id, table_name, topic, "partition")) WITH (fillfactor = 50)'
 )
-_REMADE: Final = sql.SQL("ALTER TABLE {} ADD COLUMN remade integer NOT NULL DEFAULT 0")
+_ADDED_LATER: Final = {"remade": "integer", "low_offset": "bigint", "gap_end": "bigint"}
+_ADD: Final = sql.SQL("ALTER TABLE {} ADD COLUMN {} {} NOT NULL DEFAULT 0")
 _LOST: Final = sql.SQL(
     "CREATE TABLE IF NOT EXISTS {} ("
     'group_id text NOT NULL, topic text NOT NULL, "partition" integer NOT NULL, '
@@ -30,15 +32,6 @@ _LOST: Final = sql.SQL(
     "noticed_at timestamptz NOT NULL, cycle_id text NOT NULL, "
     'PRIMARY KEY (group_id, topic, "partition", start_offset, end_offset, reason))'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table that is there."""
-
-    type: str
-    must_be_given: bool
-    """It takes no null, and has no default."""
 
 
 def check_columns(tables: Tables) -> None:
@@ -60,16 +53,18 @@ def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millstream prepare', 0))")
     connection.execute(_PROGRESS.format(name.progress))
-    if "remade" not in (read_columns(connection, name, PROGRESS) or ()):  # made by an earlier version
-        connection.execute(_REMADE.format(name.progress))
-    columns = read_columns(connection, name, name.table)
+    there = read_columns(connection, name, PROGRESS) or ()
+    for column, kind in _ADDED_LATER.items():
+        if column not in there:  # made by an earlier version
+            connection.execute(_ADD.format(name.progress, sql.Identifier(column), sql.SQL(kind)))
+    relation = read_relation(connection, name, name.table)
     _check_partitions(connection, name, tables)
-    if columns is None:
+    if relation is None:
         _make(connection, name.rows, tables.rows, tables.positions)
         forget = sql.SQL("DELETE FROM {} WHERE table_name = %s").format(placed(name.progress))
         connection.execute(forget, [name.table])
     else:
-        _fit(connection, name.rows, name.table, tables.rows, columns, add=tables.add_columns)
+        _fit(connection, name, name.table, tables.rows, relation, add=tables.add_columns)
     connection.execute(_LOST.format(name.lost))
     if tables.rejected is not None:
         _prepare_rejected(connection, name, tables.rejected)
@@ -77,11 +72,11 @@ def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
 
 def _prepare_rejected(connection: Connection, name: TableName, schema: pa.Schema) -> None:
     table = name.table + REJECTED
-    columns = read_columns(connection, name, table)
-    if columns is None:
+    relation = read_relation(connection, name, table)
+    if relation is None:
         _make(connection, name.rejected, schema, REJECTED_POSITIONS)
     else:
-        _fit(connection, name.rejected, table, schema, columns, add=True)
+        _fit(connection, name, table, schema, relation, add=True)
 
 
 def _check_partitions(connection: Connection, name: TableName, tables: Tables) -> None:
@@ -94,17 +89,6 @@ def _check_partitions(connection: Connection, name: TableName, tables: Tables) -
             f"PostgreSQL wants partitions to be made ahead: create {name} with PARTITION BY "
             f"({', '.join(tables.partition_by)}) and its partitions, or leave partition_by out"
         )
-
-
-def read_columns(connection: Connection, name: TableName, table: str) -> dict[str, Column] | None:
-    """The columns of a table by their names; None where there is no such table."""
-    found = connection.execute(
-        "SELECT attname, format_type(atttypid, atttypmod), "
-        "attnotnull AND NOT atthasdef AND attidentity = '' "
-        "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-        [name.beside(table).as_string(connection)],
-    ).fetchall()
-    return {str(each): Column(str(kind), bool(given)) for each, kind, given in found} or None
 
 
 def _make(
@@ -129,29 +113,17 @@ def _definition(field: pa.Field) -> sql.Composed:
 
 def _fit(
     connection: Connection,
-    table: sql.Identifier,
-    name: str,
+    name: TableName,
+    table: str,
     schema: pa.Schema,
-    columns: dict[str, Column],
+    relation: Relation,
     *,
     add: bool,
 ) -> None:
-    """Add missing columns, if that is allowed; raise SchemaConflictError where the table does not fit."""
-    wrong = [
-        f"{field.name} is {columns[field.name].type}, not {column_type(field.type).target}"
-        for field in schema
-        if field.name in columns and not holds(columns[field.name].type, column_type(field.type).target)
-    ]
-    unfilled = [each for each in columns if columns[each].must_be_given and each not in schema.names]
-    wrong += [f"{each} must not be null, and the load does not fill it" for each in unfilled]
-    missing = [field for field in schema if field.name not in columns]
-    if missing and not add:
-        wrong.append(f"it has no {_listed(missing)}: allow add_columns, or add them yourself")
-    if wrong:
-        raise SchemaConflictError(f"the table {name} does not fit: {'; '.join(wrong)}")
-    for field in missing:
+    """Add missing columns, if that is allowed; raise where the table does not fit."""
+    for field in check_fit(relation, table, schema, add=add):
         definition = _definition(field.with_nullable(True))
-        connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN {}").format(table, definition))
+        connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN {}").format(name.beside(table), definition))
 
 
 def add_labels(connection: Connection, name: TableName, tables: Tables) -> None:
@@ -169,15 +141,3 @@ def add_labels(connection: Connection, name: TableName, tables: Tables) -> None:
         if column not in (read_columns(connection, name, table) or ()):
             statement = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} text")
             connection.execute(statement.format(name.beside(table), sql.Identifier(column)))
-
-
-def _listed(fields: list[pa.Field]) -> str:
-    return ", ".join(f"{field.name} {column_type(field.type).target}" for field in fields)
-
-
-def exists(connection: Connection, name: TableName, table: str) -> bool:
-    """Whether there is such a table beside."""
-    found = connection.execute(
-        "SELECT to_regclass(%s) IS NOT NULL", [name.beside(table).as_string(connection)]
-    )
-    return found.fetchone() == (True,)

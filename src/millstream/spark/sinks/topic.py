@@ -19,7 +19,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.config import AdminConfig
-from millstream.errors import ConfigError, MillstreamError, MisuseError, UnknownTopicOrPartitionError
+from millstream.errors import (
+    ConfigError,
+    MillstreamError,
+    MisuseError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 from millstream.model import TopicPartition
 from millstream.spark.schema import arrow_schema
 from millstream.spark.sinks.base import (
@@ -28,6 +34,7 @@ from millstream.spark.sinks.base import (
     LostRange,
     Position,
     SinkError,
+    SinkRefusedError,
     Standing,
     Tables,
     Written,
@@ -41,6 +48,8 @@ PROGRESS: Final = "_progress"
 REJECTED: Final = "_rejected"
 _OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _ADDED_HEADERS: Final = 4
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
 
 
 class TopicSink:
@@ -123,16 +132,35 @@ class TopicSink:
         log.admin.create_topic(self._output.rows, partitions=self._partitions, exist_ok=True)
         count = len(log.partitions(self._output.rows))
         log.admin.create_topic(self._output.rejected, partitions=count, exist_ok=True)
-        log.admin.create_topic(
-            self._output.rows + PROGRESS, partitions=1, configs={"cleanup.policy": "compact"}, exist_ok=True
-        )
+        name = self._output.rows + PROGRESS
+        if log.admin.create_topic(name, partitions=1, configs={_POLICY: _COMPACT}, exist_ok=True) is None:
+            self._check_policy(log, name)
         self._tables = tables
+
+    def _check_policy(self, log: TopicLog, name: str) -> None:
+        """Raise where brokers may delete progress by its age or size: records would be written again."""
+        try:
+            entry = log.admin.topic_configs(name, [_POLICY]).get(_POLICY)
+        except TopicAuthorizationFailedError:  # to write there is allowed, to look at its settings is not
+            return
+        if entry is not None and entry.value != _COMPACT:
+            raise SinkRefusedError(
+                f"{self.name}: the topic {name} has {_POLICY}={entry.value}, so that brokers would delete "
+                "how far the load has come, and records would be loaded twice: change it with 'millstream "
+                f"topic config {name} --set {_POLICY}={_COMPACT}'"
+            )
 
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Standing]:
         journal = self._journal(group_id)
         return {where: self._standing(journal, where) for where in partitions}
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        journal = self._journal(group_id)
+        return (
+            {} if journal is None else {topic: frozenset(journal.others.get(topic, ())) for topic in topics}
+        )
 
     def _standing(self, journal: Journal | None, where: TopicPartition) -> Standing:
         progress = None if journal is None else journal.progress(where)
@@ -162,7 +190,8 @@ class TopicSink:
                 self._open(), journal, self._output, cycle, step, trusted=held is not None and held == entry
             )
             done = part.run(entry, rejected.get(where, ()), rows.get(where, ()), left)
-            self._held[cycle.group_id, where] = done
+            if part.is_sure:
+                self._held[cycle.group_id, where] = done
             left = []
 
     def _compare(self, journal: Journal, step: Advance) -> None:

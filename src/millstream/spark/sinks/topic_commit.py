@@ -3,6 +3,9 @@
 There is no transaction, so each step can be repeated, and finds out how far the one before it came: what a
 cycle that died has written lies behind the mark that the last entry of the journal has, and is skipped by its
 positions. See ``topic_log`` for how two drivers keep out of each other's way.
+
+Its records are counted, too, for the next ones' numbers. That fails when the output has been cleaned since,
+by retention or compaction: then the next ones are numbered from zero, in a new epoch.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Found:
     same: int = 0
     beyond: int = 0
     """How many there are past the range: that cycle was to go further. The next one will find them."""
+    whole: bool = True
+    """Whether these are all that the present epoch has written behind the mark, and no others have."""
 
     @property
     def total(self) -> int:
@@ -51,7 +56,7 @@ class Found:
     def and_then(self, source_offset: int, end: int) -> Found:
         """With one more record of the range."""
         same = self.same + 1 if source_offset == self.offset else 1
-        return Found(end, self.count + 1, source_offset, same, self.beyond)
+        return replace(self, end=end, count=self.count + 1, offset=source_offset, same=same)
 
 
 class PartitionCommit:
@@ -67,6 +72,8 @@ class PartitionCommit:
         self._step = step
         self._where = TopicPartition(step.topic, step.partition)
         self._trusted = trusted
+        self.is_sure = True
+        """After ``run``: whether the next cycle may go on behind this one without looking."""
 
     def run(self, entry: Entry, rejected: Sequence[Row], rows: Sequence[Row], lost: list[LostRange]) -> Entry:
         """Write everything; returns the entry that is in the journal then."""
@@ -77,9 +84,16 @@ class PartitionCommit:
                 entry = self._enter(new, replace(new, progress=self._anchored(entry.progress)), [])
             else:
                 entry = new
+        parts = ((self._output.rejected, entry.rejected, rejected), (self._output.rows, entry.rows, rows))
+        found = [self._behind(entry, topic, mark, each) for topic, mark, each in parts]
+        if not all(each.whole for each in found):
+            new = entry.in_new_epoch(goes_on=True)
+            entry = self._enter(new, new, [])
+            found = [replace(each, whole=False) for each in found]
+            self.is_sure = not any(each.beyond for each in found)
         marks = [
-            self._write(entry, self._output.rejected, entry.rejected, rejected),
-            self._write(entry, self._output.rows, entry.rows, rows),
+            self._write(entry, self._output.rejected, entry.rejected, rejected, found[0]),
+            self._write(entry, self._output.rows, entry.rows, rows, found[1]),
         ]
         after = replace(entry, rejected=marks[0], rows=marks[1], progress=self._step.after(entry.progress))
         return self._enter(entry, after, lost)
@@ -96,18 +110,23 @@ class PartitionCommit:
 
     # -- records
 
-    def _write(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row]) -> Mark:
+    def _behind(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row]) -> Found:
+        """What is there of these rows."""
+        if not rows or self._trusted:
+            return Found(mark.end)
+        return self._find(entry, TopicPartition(topic, entry.partition), mark)
+
+    def _write(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row], found: Found) -> Mark:
         """Append the rows that are not there yet; returns where the next ones go."""
         if not rows:
             return mark
         where = TopicPartition(topic, entry.partition)
-        found = Found(mark.end) if self._trusted else self._find(entry, where, mark)
         while True:
             try:
                 return self._append(entry, where, mark, found, rows)
             except MillstreamError as error:
                 again = self._find(entry, where, mark)
-                if again.total > found.total:
+                if again.whole and again.total > found.total:
                     found = again  # it was written, by us or by another: go on behind it
                 elif isinstance(error, OUTPACED):
                     raise self._conflict() from error
@@ -117,10 +136,11 @@ class PartitionCommit:
     def _append(
         self, entry: Entry, where: TopicPartition, mark: Mark, found: Found, rows: Sequence[Row]
     ) -> Mark:
+        counted, total = (found.count, found.total) if found.whole else (0, 0)
         left = _left(rows, found)
         if not left:
-            return Mark(found.end, mark.sequence + found.count)
-        sequence, end = mark.sequence + found.total, found.end
+            return Mark(found.end, mark.sequence + counted)
+        sequence, end = mark.sequence + total, found.end
         for chunk in _chunks(left):
             records = [self._record(entry, row) for row in chunk]
             end = self._log.append(where, records, entry.identity, sequence) + len(records)
@@ -135,17 +155,30 @@ class PartitionCommit:
     def _load(self, entry: Entry) -> str:
         return f"{entry.epoch}:{self._cycle.group_id}"
 
+    def _epoch(self, load: str) -> int | None:
+        """That of a load's record; None for one of another group."""
+        epoch, _, group_id = load.partition(":")
+        return int(epoch) if group_id == self._cycle.group_id else None
+
     def _find(self, entry: Entry, where: TopicPartition, mark: Mark) -> Found:
         found = Found(mark.end)
+        next_offset, end = mark.end, self._log.bound(where, "latest")
+        whole = True
         for record in self._log.read(where, mark.end, ("offset", "headers")):
+            whole = whole and record["offset"] == next_offset
+            next_offset = record["offset"] + 1
             source = source_of(record["headers"])
-            if source is None or (source[0], source[2]) != (self._where, self._load(entry)):
+            if source is None or source[0] != self._where:
                 continue
+            epoch = self._epoch(source[2])
+            if epoch is None or not entry.first_epoch <= epoch <= entry.epoch:
+                continue
+            whole = whole and epoch == entry.epoch
             if source[1] < self._step.end:
                 found = found.and_then(source[1], record["offset"] + 1)
             else:
                 found = replace(found, beyond=found.beyond + 1)
-        return found
+        return replace(found, whole=whole and next_offset >= end)
 
     # -- progress
 
@@ -187,6 +220,8 @@ def conflict(journal: Journal, output: Output, step: Advance) -> ProgressConflic
 
 def _left(rows: Sequence[Row], found: Found) -> list[Row]:
     """The rows that are not there yet."""
+    if found.beyond and not found.whole:
+        return []  # they are written in order: all of these were there
     if not found.count:
         return list(rows)
     same = [row for row in rows if row.offset == found.offset]

@@ -47,6 +47,8 @@ class Entry:
     rejected: Mark
     progress: Progress | None = None
     cycle_id: str = ""
+    first_epoch: int = 0
+    """Since when its records follow each other: what an older epoch wrote has been read again since."""
     word: str = ""
     """A random one: tells an entry from one that was taken for its repetition."""
 
@@ -54,10 +56,16 @@ class Entry:
     def identity(self) -> Identity:
         return Identity(self.producer_id, self.epoch)
 
-    def in_new_epoch(self) -> Entry:
-        """The numbers begin again, and whoever writes in the epoch before is refused."""
+    def in_new_epoch(self, *, goes_on: bool = False) -> Entry:
+        """The numbers begin again, and whoever writes in the epoch before is refused.
+
+        ``goes_on``: what was written in that one is not read again.
+        """
         zero = replace(self.rows, sequence=0), replace(self.rejected, sequence=0)
-        return replace(self, epoch=self.epoch + 1, sequence=0, rows=zero[0], rejected=zero[1])
+        first = self.first_epoch if goes_on else self.epoch + 1
+        return replace(
+            self, epoch=self.epoch + 1, first_epoch=first, sequence=0, rows=zero[0], rejected=zero[1]
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,6 +77,7 @@ class Entry:
             **value
             | {"rows": Mark(**value["rows"]), "rejected": Mark(**value["rejected"])}
             | {"progress": None if progress is None else Progress(**progress)}
+            | {"first_epoch": value.get("first_epoch", value["epoch"])}
         )
 
 
@@ -84,6 +93,8 @@ class Journal:
         self.identities: dict[TopicPartition, Entry] = {}
         self.entries: dict[TopicPartition, Entry] = {}
         self.lost: dict[str, LostRange] = {}
+        self.others: dict[str, set[str]] = {}
+        """Other groups that have progress in this output, by topic."""
 
     def refresh(self) -> None:
         """Read what has been written since the last time."""
@@ -95,6 +106,8 @@ class Journal:
     def _apply(self, key: list[Any], value: dict[str, Any]) -> None:
         kind, output_id, group_id, topic, partition, *more = key
         if [output_id, group_id] != self._scope:
+            if output_id == self._scope[0] and kind == "progress":
+                self.others.setdefault(topic, set()).add(group_id)
             return
         where = TopicPartition(topic, partition)
         if kind == "identity":

@@ -52,8 +52,9 @@ async function consume() {
     }
   })
   process.on('SIGTERM', async () => {
+    consumer.pause([{ topic: options.topic }])
+    revoke() // before it leaves: others may have its partitions right after that
     await consumer.disconnect()
-    revoke()
     process.exit(0)
   })
 }

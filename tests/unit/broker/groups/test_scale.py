@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 from millstream.errors import ErrorCode
 from tests.unit.broker.groups.bench import GROUP, SESSION_MS, Bench
@@ -11,7 +11,7 @@ MEMBERS = 1_000
 
 
 def test_a_thousand_members_settle_live_and_rebalance() -> None:
-    started = perf_counter()
+    started = thread_time()
     bench = Bench()
     members = bench.stable_group(MEMBERS)
     assert len(bench.coordinator.store.groups[GROUP].members) == MEMBERS
@@ -26,7 +26,7 @@ def test_a_thousand_members_settle_live_and_rebalance() -> None:
     assert bench.state() == "Empty"
     assert bench.coordinator.counters.members_expired == MEMBERS - 1
     # Seconds on a slow machine; a scan of all members in each request would take a minute.
-    assert perf_counter() - started < 20
+    assert thread_time() - started < 20
 
 
 def test_asking_for_the_deadline_after_every_heartbeat_is_cheap() -> None:

@@ -29,9 +29,9 @@ def test_a_thousand_members(name: str, topics: int, wanted: int, seconds: float)
     cluster = ClusterView.of({f"t{number:03}": PARTITIONS // topics for number in range(topics)})
     group = group_of(cluster, wanted)
 
-    started = time.process_time()
+    started = time.thread_time()
     first = assignor.assign(cluster, group)
-    assert time.process_time() - started < seconds
+    assert time.thread_time() - started < seconds
     check_complete(cluster, group, first)
     assert loads(first) == [10] * MEMBERS
 
@@ -40,9 +40,9 @@ def test_a_thousand_members(name: str, topics: int, wanted: int, seconds: float)
         for member_id, subscription in group.items()
         if member_id != "m0500"
     }
-    started = time.process_time()
+    started = time.thread_time()
     second = assignor.assign(cluster, rest)
-    assert time.process_time() - started < seconds
+    assert time.thread_time() - started < seconds
     check_complete(cluster, rest, second)
     assert kept(rest, second) == PARTITIONS - 10
     assert loads(second) == [10] * 989 + [11] * 10

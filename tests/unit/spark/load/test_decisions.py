@@ -86,7 +86,7 @@ def test_an_offset_moved_to_where_the_sink_stands_changes_nothing(committed: Off
 def test_a_rewind_is_followed(committed: OffsetAndMetadata) -> None:
     found = started(decide(situation(at(100), committed), RULES))
     assert (found.offset, found.anchors, found.repairs_group, found.lost) == (40, True, True, ())
-    assert "rewound from 100 to 40" in found.note
+    assert "goes back from 100 to 40" in found.note
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,24 @@ def test_a_group_has_one_sink() -> None:
     found = refused(decide(situation(committed=ours(40, sink="delta:lake/other")), RULES))
     assert "delta:lake/other" in found.reason and "choose another group" in found.reason
     assert not found.passing
+
+
+@pytest.mark.parametrize("committed", [None, strangers(40), ours(40)])
+def test_a_topic_is_loaded_into_a_table_by_one_group(committed: OffsetAndMetadata | None) -> None:
+    beside = replace(situation(committed=committed), others=frozenset({"h"}))
+    found = refused(decide(beside, RULES))
+    assert found.of_topic and not found.passing
+    assert "load with group h, or into another table" in found.reason
+    assert "'millstream group reset g --to OFFSET --topic orders:PARTITION'" in found.reason
+    started(decide(replace(beside, came_later=True), RULES))
+    started(decide(replace(beside, standing=at(100)), RULES))
+
+
+@pytest.mark.parametrize("committed", [moved(40), ours(40, STARTING)])
+def test_a_group_that_was_moved_begins_beside_another(committed: OffsetAndMetadata) -> None:
+    """That is how a group is given another name."""
+    beside = replace(situation(committed=committed), others=frozenset({"h"}))
+    assert started(decide(beside, RULES)).offset == 40
 
 
 @pytest.mark.parametrize(("rules", "offset"), [(RULES, 5), (LATEST, 1000)])
@@ -205,6 +223,66 @@ def test_a_rewind_under_way_that_retention_passes_loses_only_what_was_never_load
 
 def test_a_reset_that_retention_passed_is_a_loss() -> None:
     assert refused(decide(situation(committed=moved(10), log=(50, 1000)), RULES)).lost
+
+
+# ---- a load that began late, at 100, was rewound to 10 and has come to 20 of that; its table goes to 110
+
+LATE = Progress(110, 110, "id1", low_offset=100)
+HALF = Progress(20, 110, "id1", low_offset=10, gap_end=100)
+
+
+def late(progress: Progress = HALF) -> Standing:
+    return Standing(progress, progress)
+
+
+@pytest.mark.parametrize(
+    ("there", "lost"),
+    [
+        (15, []),
+        (60, [(20, 60)]),
+        (100, [(20, 100)]),
+        (105, [(20, 100)]),
+        (130, [(20, 100), (110, 130)]),
+    ],
+)
+def test_what_a_late_start_left_out_is_lost_where_it_is_passed(
+    there: int, lost: list[tuple[int, int]]
+) -> None:
+    def of(reason: Loss) -> tuple[LostOffsets, ...]:
+        return tuple(LostOffsets(*each, reason) for each in lost)
+
+    skip = started(decide(situation(late(), moved(there)), RULES))
+    assert (skip.offset, skip.lost) == (there, of(Loss.SKIPPED))
+    cut = situation(late(), ours(20), log=(there, 1000))
+    accepted = started(decide(cut, ACCEPTING))
+    assert (accepted.offset, accepted.lost) == (max(there, 20), of(Loss.RETENTION))
+    for refusable in (cut, situation(late(), strangers(there))):
+        found = decide(refusable, RULES)
+        assert isinstance(found, Refusal) is bool(lost)
+        if isinstance(found, Refusal):
+            named = " and ".join(f"[{start}, {end})" for start, end in lost)
+            assert f"orders-0 {named} w" in found.reason
+            assert [(each.start, each.end) for each in found.lost] == lost
+
+
+def test_a_strangers_skip_of_two_ranges_says_how_to_load_and_how_to_confirm() -> None:
+    found = refused(decide(situation(late(), strangers(130)), RULES))
+    assert "[20, 100) and [110, 130) would be skipped" in found.reason
+    assert "has committed 130" in found.reason and "'millstream group reset g' to 130" in found.reason
+    assert "reset the group to 20" in found.reason
+
+
+def test_a_rewind_to_before_the_first_start_that_retention_passed_is_a_loss() -> None:
+    cut = situation(late(LATE), moved(10), log=(60, 1000))
+    assert refused(decide(cut, RULES)).lost == (LostOffsets(10, 60, Loss.RETENTION),)
+    within = started(decide(situation(late(LATE), moved(101), log=(105, 1000)), RULES))
+    assert (within.offset, within.lost) == (105, ())
+
+
+def test_what_was_ever_loaded_is_what_the_rows_say() -> None:
+    """Whichever table is the slower one."""
+    assert progress_of(Standing(HALF, replace(HALF, next_offset=60))) == HALF
+    assert progress_of(Standing(replace(HALF, next_offset=60), Progress(20, 20, "id1"))) == HALF
 
 
 def test_a_log_shorter_than_the_table_is_an_error_that_may_pass() -> None:

@@ -47,6 +47,53 @@ def test_only_what_is_owned_is_planned() -> None:
     assert (plan.lag, plan.repairs, plan.anchors) == (15, {}, [])
 
 
+def test_a_group_whose_other_partitions_go_into_another_sink_is_refused() -> None:
+    """Each of two loads would have a part of the topic, and both would end well."""
+    world = World([(0, 10), (0, 20)])
+    world.commit(ONE, 0, str(Mark("start", "delta:/other")))
+    with pytest.raises(
+        LoadFailedError, match=r"group g loads orders into delta:/other, and a group has one.*\(partition 1\)"
+    ):
+        world.plan(ZERO).raise_refusals("fake", 0)
+
+
+def test_what_concerns_a_whole_topic_is_said_once() -> None:
+    world = World([(0, 10)] * 6)
+    for partition in (0, 1, 2, 5):
+        world.commit(TopicPartition("orders", partition), 0, str(Mark("start", "delta:/other")))
+    with pytest.raises(LoadFailedError) as refused:
+        world.plan(ZERO, ONE).raise_refusals("fake", 0)
+    assert str(refused.value).count("a group has one sink") == 1
+    assert "(partitions 0 to 2, 5)" in str(refused.value)
+
+
+def test_a_second_group_of_one_table_is_refused() -> None:
+    world = World([(0, 10), (0, 20)])
+    world.sink.others = {"orders": frozenset({"h"})}
+    with pytest.raises(LoadFailedError, match=r"as group h has loaded it.* \(partitions 0 and 1\)"):
+        world.plan(ZERO, ONE).raise_refusals("fake", 0)
+    world.commit(ZERO, 4, RESET_METADATA)
+    world.commit(ONE, 5, RESET_METADATA)
+    assert {one: start.offset for one, start in world.plan(ZERO, ONE).starts.items()} == {ZERO: 4, ONE: 5}
+
+
+def test_a_group_that_has_progress_goes_on_beside_another() -> None:
+    """Also in a partition that was added since."""
+    world = World([(0, 10), (0, 20)])
+    world.sink.others = {"orders": frozenset({"h"})}
+    world.sink.stand("orders", 0, 4)
+    assert {one: start.offset for one, start in world.plan(ZERO, ONE).starts.items()} == {ZERO: 4, ONE: 0}
+
+
+def test_a_table_that_was_moved_is_not_another() -> None:
+    """The driver of the other partition has yet to tell the group of the new place."""
+    world = World([(0, 10), (0, 20)])
+    world.sink.stand("orders", 0, 4)
+    world.sink.stand("orders", 1, 5)
+    world.commit(ONE, 5, str(Mark("c", "delta:/before")))
+    assert world.plan(ZERO).repairs == {ZERO: 4}
+
+
 def test_the_group_is_repaired() -> None:
     world = World([(0, 10)])
     world.sink.stand("orders", 0, 4)
@@ -132,6 +179,31 @@ def test_a_rewind_of_aggregates_that_retention_has_cut_short() -> None:
         LoadFailedError, match=r"has come to 50 of 80, and the log begins at 60.* another table"
     ):
         world.plan(ZERO).raise_refusals("fake:sink", 0)
+
+
+LATE = Progress(20, 110, ID_HEX, low_offset=0, gap_end=100)
+"""It began at 100, was rewound, and has come to 20 of that."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "row", "start"), [(60, 0, 60), (60, 45, 45), (105, 100, 100), (130, 100, 130), (15, 0, 0)]
+)
+def test_aggregates_of_a_load_that_began_late_are_whole_up_to_where_it_stands(
+    wanted: int, row: int, start: int
+) -> None:
+    """What comes next was never loaded, so that no row is half made: it may be skipped."""
+    world = World([(0, 200)])
+    world.sink.progress[ZERO] = Standing(LATE, LATE)
+    world.commit(ZERO, wanted, RESET_METADATA)
+    world.aligned = lambda partition, offset: row
+    assert world.plan(ZERO).starts[ZERO].offset == start
+
+
+def test_a_commit_says_where_what_it_records_as_lost_begins() -> None:
+    world = World([(50, 100), (0, 100)], fail_on_data_loss=False)
+    world.commit(ZERO, 10, RESET_METADATA)
+    plan = world.plan(ZERO, ONE)
+    assert plan.advance(ZERO, 50, 50).lost_from == 10 and plan.advance(ONE, 0, 0).lost_from is None
 
 
 def test_an_aggregate_of_a_topic_made_anew_begins_where_it_begins() -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.errors import LoadFailedError, NetworkError
-from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.errors import CommitFailedError, LoadFailedError, NetworkError
+from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
 from millstream.spark.load import failing
 from millstream.spark.load.cycles import Bounds
 from millstream.spark.load.decisions import Rules
@@ -17,7 +17,7 @@ from millstream.spark.load.fused import Piece, PieceResult
 from millstream.spark.load.planning import Planner
 from millstream.spark.load.points import Detail, Point
 from millstream.spark.load.run import Job, Run
-from millstream.spark.load.stopping import Stop
+from millstream.spark.load.stopping import Stop, StoppedError
 from millstream.spark.load.topics import Topics
 from millstream.spark.sinks.base import Cycle, SinkError, Standing, Written
 from tests.unit.spark.load.world import ID, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
@@ -65,6 +65,7 @@ class FakeMember:
         self._brokers = brokers
         self._stop = stop
         self.waits = 0
+        self.losses = 0
         self.held = False
         self.before_hold: Callable[[], None] = lambda: None
 
@@ -90,7 +91,9 @@ class FakeMember:
     def release(self) -> None:
         self.held = False
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, losses: int) -> None:
+        if losses != self.losses:
+            raise CommitFailedError("it was no member for a while")
         self._brokers.group.update(offsets)
 
 
@@ -123,6 +126,7 @@ class Stage:
         self.at: dict[Point, Callable[[], None]] = {}
         self.compact_bytes: int | None = None
         self.on_recreated = "fail"
+        self.patience_seconds = failing.SECONDS_ONCE
 
     def observe(self, point: Point, detail: Detail) -> None:
         self.at.get(point, lambda: None)()
@@ -139,6 +143,7 @@ class Stage:
             bounds=Bounds(),
             observer=self.observe,
             compact_bytes=self.compact_bytes,
+            patience_seconds=self.patience_seconds,
         )
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         planner = Planner(rules, topics, as_sink(self.sink))
@@ -172,6 +177,19 @@ def test_what_is_committed_is_not_abandoned_whatever_fails_then(stage: Stage) ->
     assert stage.sink.committed == [(0, 10)] and stage.sink.given_up == []
 
 
+def test_a_rewind_while_it_was_no_member_is_followed(stage: Stage) -> None:
+    """Suspended between the two commits it is missed, the group is reset, and it comes back."""
+
+    def missed() -> None:
+        if stage.member.losses == 0:
+            stage.member.losses = 1
+            stage.brokers.group[ZERO] = OffsetAndMetadata(4, RESET_METADATA)
+
+    stage.at[Point.SINK_COMMITTED] = missed
+    stage.run().once()
+    assert stage.sink.committed == [(0, 10), (4, 10)] and stage.brokers.group[ZERO].offset == 10
+
+
 def test_a_topic_made_anew_while_tasks_run_is_not_committed(stage: Stage) -> None:
     stage.at[Point.TASKS_DONE] = lambda: stage.make_anew(10)
     with pytest.raises(LoadFailedError, match="made anew"):
@@ -194,6 +212,19 @@ def test_a_stop_just_before_a_cycle_is_heard(stage: Stage) -> None:
     report = stage.run().once()
     assert report.stopped and report.cycles == 0
     assert stage.pipeline.runs == 0 and not stage.member.held
+
+
+def test_a_stop_while_brokers_are_asked_breaks_the_cycle_off(stage: Stage) -> None:
+    """They may be away, and the question would wait for them."""
+
+    def stopped() -> None:
+        raise StoppedError
+
+    stage.at[Point.TASKS_DONE] = stopped
+    stage.at[Point.TASKS_STARTED] = stage.stop.request
+    report = stage.run().once()
+    assert report.stopped and report.cycles == 0
+    assert stage.sink.committed == [] and len(stage.sink.abandoned) == 1 and not stage.member.held
 
 
 def test_files_that_could_not_be_joined_end_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,3 +78,10 @@ def test_a_table_past_the_open_transaction_does_not_lag(world: World) -> None:
     world.sink.stand("orders", 0, 7)
     world.commit(FIRST, 7, read_committed=True)
     assert world.status().partitions[0].lag == 0
+
+
+def test_what_concerns_a_whole_topic_is_said_once(world: World) -> None:
+    world.sink.progress.clear()
+    world.sink.others = {"orders": frozenset({"h"})}
+    first, second = (one.note for one in world.status().partitions)
+    assert "as group h has loaded it" in first and second == "as partition 0"

@@ -52,7 +52,7 @@ class FakeBrokers:
         }
 
     def group_offsets(
-        self, group: str, partitions: list[TopicPartition]
+        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return {one: self.group[one] for one in partitions if one in self.group}
 
@@ -75,6 +75,7 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.progress: dict[TopicPartition, Standing] = {}
+        self.others: dict[str, frozenset[str]] = {}
 
     def stand(self, topic: str, partition: int, offset: int, high: int | None = None) -> None:
         progress = Progress(offset, offset if high is None else high, ID_HEX)
@@ -84,6 +85,9 @@ class FakeSink:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Standing]:
         return {one: self.progress.get(one, Standing(None, None)) for one in partitions}
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        return {topic: self.others.get(topic, frozenset()) for topic in topics}
 
 
 def as_sink(sink: FakeSink) -> Sink:

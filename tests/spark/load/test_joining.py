@@ -1,0 +1,115 @@
+"""Loads that meet no broker: at their start, and just when they join their group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream import Admin
+from millstream.embedded import EmbeddedBroker
+from millstream.errors import LoadFailedError, NoBrokersAvailableError
+from millstream.spark.load import Load, joining, topics
+from millstream.spark.load.members import Member
+from tests.spark.load.conftest import QUICK, Background, running, until_owned
+from tests.spark.load.sqlite_sink import SqliteSink
+from tests.waiting import until
+
+FOR_EVER = {"default.api.timeout.ms": 3_600_000, "request.timeout.ms": 3_600_000}
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    """One that can be stopped, with a topic."""
+    with EmbeddedBroker() as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("orders")
+        yield broker
+
+
+def load_of(broker: EmbeddedBroker, directory: Path, **properties: Any) -> Load:
+    """A load that never needs Spark: there are no records."""
+    return Load(
+        lambda: pytest.fail("there is nothing to load"),
+        topics=["orders"],
+        group_id="lake",
+        bootstrap_servers=broker.bootstrap_servers,
+        sink=SqliteSink(directory / "table"),
+        properties={**QUICK, **properties},
+    )
+
+
+@pytest.fixture
+def leaving(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker goes when the load is about to join, the first time."""
+    start = Member.start
+    gone: list[Member] = []
+
+    def late(member: Member) -> None:
+        if not gone:
+            broker.stop()
+        gone.append(member)
+        start(member)
+
+    monkeypatch.setattr(Member, "start", late)
+    monkeypatch.setattr(joining, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(topics, "_REACH_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("leaving")
+def test_a_broker_that_goes_before_the_group_is_joined(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    address = broker.bootstrap_servers
+    load = load_of(broker, tmp_path, **{"default.api.timeout.ms": 1_000, "request.timeout.ms": 1_000})
+    with pytest.raises(LoadFailedError) as raised:
+        load.run_once()
+    text = str(raised.value)
+    assert "group lake could not be joined" in text and address in text and "(tried " in text
+    assert "running it again is safe" in text
+    broker.start()
+    assert not load.run_once().stopped
+
+
+@pytest.mark.usefixtures("leaving")
+def test_a_continuous_load_waits_for_its_broker(
+    broker: EmbeddedBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load = load_of(broker, tmp_path)
+    with running(load):
+        until(lambda: load.snapshot().state == "waiting for the brokers", lambda: str(load.snapshot()))
+        assert "group lake cannot be joined yet" in caplog.text
+        broker.start()
+        until_owned(1, load)
+
+
+@pytest.mark.usefixtures("leaving")
+@pytest.mark.parametrize("once", [True, False])
+def test_a_stop_is_heard_while_no_broker_answers(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    monkeypatch.setattr(topics, "_REACH_SECONDS", 3_600.0)
+    load = load_of(broker, tmp_path, **FOR_EVER)
+    background = Background(load.run_once if once else load.run)
+    background.thread.start()
+    until(lambda: load.snapshot().seconds > 0.5, "the question under way")
+    load.stop()
+    assert background.join().stopped
+
+
+def test_a_stop_is_heard_before_anything_has_begun(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    load = load_of(broker, tmp_path, **FOR_EVER)
+    broker.stop()
+    background = Background(load.run_once)
+    background.thread.start()
+    load.stop()
+    assert background.join().stopped
+
+
+def test_no_broker_at_all(tmp_path: Path, broker: EmbeddedBroker) -> None:
+    address = broker.bootstrap_servers
+    load = load_of(broker, tmp_path, **{"default.api.timeout.ms": 1_000, "request.timeout.ms": 1_000})
+    broker.stop()
+    for run in (load.run_once, load.run):
+        with pytest.raises(NoBrokersAvailableError, match=f"no broker answered at {address}"):
+            run()

@@ -1,0 +1,196 @@
+"""The source at its edges, as a user of Spark's own would try it: mistakes are told, nothing is skipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from millstream import Consumer, TopicPartition
+from millstream.errors import ConfigError, DataLostError
+from millstream.spark.cluster import Cluster
+from millstream.spark.offsets import Offsets
+from millstream.spark.options import check_names, read_options
+from millstream.spark.schema import COLUMNS
+from millstream.spark.source import BatchReader
+from millstream.spark.stream import StreamReader
+from tests.conftest import NewTopic
+from tests.spark.conftest import Fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ranges = list[tuple[int, int, int]]
+Plan = Callable[..., Ranges]
+
+
+@pytest.fixture
+def plan(bootstrap_servers: str) -> Plan:
+    """What a batch would read."""
+
+    def make(topic: str, **options: str) -> Ranges:
+        given = {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "subscribe": topic,
+            "fetchOffset.retryIntervalMs": "10",
+            **options,
+        }
+        tasks = BatchReader(read_options(given, streaming=False), COLUMNS).partitions()
+        return [(task.part.partition, task.part.start, task.part.end) for task in tasks]
+
+    return make
+
+
+# -- a batch that starts where nothing is
+
+
+def test_a_batch_that_starts_behind_the_end_has_lost_something(
+    plan: Plan, new_topic: NewTopic, fill: Fill
+) -> None:
+    """The log was cut, or the topic made anew: an empty result would say that all was read."""
+    topic = new_topic(partitions=2)
+    fill(topic, 5)
+    fill(topic, 5, partition=1)
+    start = {"startingOffsets": json.dumps({topic: {"0": 100, "1": 2}})}
+    for end in ({}, {"endingOffsets": json.dumps({topic: {"0": -1, "1": -1}})}, {"endingTimestamp": "1000"}):
+        with pytest.raises(DataLostError, match=rf"{topic}-0 \[5, 100\) \(the log ends at 5\)") as raised:
+            plan(topic, **start, **end)
+        assert list(raised.value.ranges) == [(topic, 0, 5, 100)]
+    assert plan(topic, **start, failOnDataLoss="false") == [(1, 2, 5)]
+
+
+def test_a_group_that_stands_behind_the_end_has_lost_something(
+    plan: Plan, new_topic: NewTopic, fill: Fill, group: str, bootstrap_servers: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 30})
+    committed = {"startingOffsets": "committed", "kafka.group.id": group}
+    with pytest.raises(DataLostError, match="the log ends at 5"):
+        plan(topic, **committed)
+    assert plan(topic, **committed, failOnDataLoss="false") == []
+
+
+def test_a_group_that_has_gone_beyond_the_asked_end_has_nothing_left(
+    plan: Plan, new_topic: NewTopic, fill: Fill, group: str, bootstrap_servers: str
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+        consumer.commit({TopicPartition(topic, 0): 4})
+    end = json.dumps({topic: {"0": 2}})
+    assert plan(topic, startingOffsets="committed", endingOffsets=end, **{"kafka.group.id": group}) == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_group_that_reads_what_has_just_come_has_lost_nothing(
+    streaming: bool,
+    new_topic: NewTopic,
+    fill: Fill,
+    group: str,
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two questions, records arrive, and the group commits them."""
+    topic = new_topic()
+    fill(topic, 5)
+    asked = Cluster.committed
+
+    def meanwhile(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        fill(topic, 5, first=5)
+        with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+            consumer.commit({TopicPartition(topic, 0): 8})
+        return asked(cluster, partitions)
+
+    monkeypatch.setattr(Cluster, "committed", meanwhile)
+    options = read_options(
+        {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "subscribe": topic,
+            "startingOffsets": "committed",
+            "kafka.group.id": group,
+        },
+        streaming=streaming,
+    )
+    if streaming:
+        reader = StreamReader(options, COLUMNS)
+        try:
+            assert reader.initialOffset()[topic] == {"0": 8}
+        finally:
+            reader.stop()
+    else:
+        (task,) = BatchReader(options, COLUMNS).partitions()
+        assert (task.part.start, task.part.end) == (8, 10)
+
+
+def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
+    plan: Plan, new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a new leader, which does not know how far the log is readable."""
+    topic = new_topic()
+    fill(topic, 5)
+    asked, answers = Cluster.latest, iter([2, 2])
+
+    def poorly(cluster: Cluster, partitions: list[TopicPartition]) -> Offsets:
+        found = asked(cluster, partitions)
+        return dict.fromkeys(found, next(answers, 5))
+
+    monkeypatch.setattr(Cluster, "latest", poorly)
+    assert plan(topic, startingOffsets=json.dumps({topic: {"0": 4}})) == [(0, 4, 5)]
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, r"endingTimestamp \(1000\) is before"),
+        (
+            {"startingTimestamp": "2000", "endingOffsetsByTimestamp": '{"t": {"0": 3000, "1": 1999}}'},
+            r"endingOffsetsByTimestamp \(1999\) is before startingTimestamp \(2000\) for t-1",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"t": {"0": 5}}',
+                "endingOffsetsByTimestamp": '{"t": {"0": 4}}',
+            },
+            "for t-0",
+        ),
+    ],
+)
+def test_a_time_span_that_ends_before_it_starts(options: dict[str, str], message: str) -> None:
+    """Spark's own source refuses it, too: an empty result would hide the mistake."""
+    given = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "t", **options}
+    with pytest.raises(ConfigError, match=message):
+        read_options(given, streaming=False)
+
+
+def test_what_belongs_to_other_formats_is_explained() -> None:
+    with pytest.raises(ConfigError, match="topics are no files: name them with subscribe"):
+        check_names({"path": "orders"})
+    with pytest.raises(ConfigError, match="to write one, a Load with a TopicSink"):
+        check_names({"topic": "orders"})
+
+
+def test_a_view_in_sql_and_no_table(
+    spark: SparkSession, bootstrap_servers: str, new_topic: NewTopic, fill: Fill
+) -> None:
+    """Spark does not hand the options of a table to sources in Python: it must not be made at all."""
+    topic = new_topic()
+    fill(topic, 5)
+    orders = (
+        f"USING millstream OPTIONS (`kafka.bootstrap.servers` '{bootstrap_servers}', subscribe '{topic}')"
+    )
+    with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW instead"):
+        spark.sql(f"CREATE TABLE orders_of_source {orders}")
+    spark.sql(f"CREATE TEMPORARY VIEW orders_of_source {orders}")
+    try:
+        found = spark.sql("SELECT count(*), max(offset) FROM orders_of_source WHERE offset > 1").collect()
+        assert [tuple(row) for row in found] == [(3, 4)]
+    finally:
+        spark.catalog.dropTempView("orders_of_source")
