@@ -95,7 +95,7 @@ def test_a_rewind_just_before_the_rows_enter(
                 done.append(True)
                 rewound(path, nowhere)
 
-        return put(sink, *most, then) if len(args) == 4 else put(sink, *args)
+        return bool(put(sink, *most, then) if len(args) == 4 else put(sink, *args))
 
     monkeypatch.setattr(DeltaSink, "_put", late)
     driver.sink.readmit(MOVED, [written], nowhere)
