@@ -17,6 +17,7 @@ from millstream.cli.load_report import print_report
 from millstream.cli.outcome import DONE, CommandError, UsageError, warn
 from millstream.cli.output import count, print_json, print_table
 from millstream.cli.properties import read_properties, unescaped
+from millstream.cli.stopping import signals_held
 from millstream.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -114,12 +115,14 @@ def _load(order: LoadOrder) -> Iterator[Load]:
     require_broker(order.servers)
     from millstream.spark.load.starting import Later
 
-    spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
-    from millstream.spark.load.load import Load
-    from millstream.spark.sinks.addresses import sink_for
-
     brokers = {"bootstrap_servers": order.servers}
-    with closing(sink_for(order.to, order.topics, brokers, target_file_size)) as sink:
+    with signals_held():
+        spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
+        from millstream.spark.load.load import Load
+        from millstream.spark.sinks.addresses import sink_for
+
+        found = sink_for(order.to, order.topics, brokers, target_file_size)
+    with closing(found) as sink:
         yield Load(
             spark.get,
             topics=order.topics,

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM as a wish to stop, for a command that is to finish what it has begun.
 
 The first signal ends waiting for more to do, at once, and interrupts nothing else. The second one ends all.
+Or, for a moment that must not be interrupted at all: ``signals_held``.
 """
 
 from __future__ import annotations
@@ -9,12 +10,40 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from millstream.cli.outcome import Terminated
 
 T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    """Those of the signals that are not ignored, as they are in the background."""
+    found = {each: signal.getsignal(each) for each in _SIGNALS}
+    return {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hear signals when the block ends, and not before. For imports while other threads import: what a signal
+    raises in the middle may leave a lock of Python's taken, and everybody waiting for it for ever.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+
+    before = _handlers()
+    for each in before:
+        signal.signal(each, hear)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 class _WaitingEndedError(BaseException):
@@ -43,8 +72,7 @@ class Stopper:
         """Hear signals until the block ends; one that the process ignores, as in the background, it still
         ignores.
         """
-        found = {each: signal.getsignal(each) for each in _SIGNALS}
-        before = {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+        before = _handlers()
 
         def restore() -> None:
             for each, handler in before.items():

@@ -61,7 +61,8 @@ def leaving(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("leaving")
 def test_a_broker_that_goes_before_the_group_is_joined(broker: EmbeddedBroker, tmp_path: Path) -> None:
     address = broker.bootstrap_servers
-    load = load_of(broker, tmp_path, **{"default.api.timeout.ms": 1_000, "request.timeout.ms": 1_000})
+    # Not less: with the broker there, everything has to be done within this time.
+    load = load_of(broker, tmp_path, **{"default.api.timeout.ms": 5_000, "request.timeout.ms": 5_000})
     with pytest.raises(LoadFailedError) as raised:
         load.run_once()
     text = str(raised.value)
@@ -78,7 +79,7 @@ def test_a_continuous_load_waits_for_its_broker(
     load = load_of(broker, tmp_path)
     with running(load):
         until(lambda: load.snapshot().state == "waiting for the brokers", lambda: str(load.snapshot()))
-        assert "group lake cannot be joined yet" in caplog.text
+        until(lambda: "group lake cannot be joined yet" in caplog.text, "it says so")
         broker.start()
         until_owned(1, load)
 
