@@ -1,11 +1,7 @@
-"""Which tests run on both brokers: all that reach a broker by ``bootstrap_servers`` alone.
-
-And how long they may take: many start one process after the other, which all wait for a busy processor.
-"""
+"""Which tests run on both brokers: all that reach a broker by ``bootstrap_servers`` alone."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,16 +20,6 @@ EMBEDDED_ONLY: Final[dict[str, str]] = {
     "test_examples::test_counting_with_a_load": "three starts of Spark; loads have tests of their own",
 }
 """Tests, or modules of tests, that need something only the embedded broker has, or take too long for two."""
-
-
-_MOST_SECONDS: Final = 300
-"""For a test that does not say it. What it waits for has a deadline of its own: see ``tests.waiting``."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_MOST_SECONDS))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
