@@ -7,10 +7,10 @@ Or, for a moment that must not be interrupted at all: ``signals_held``.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from millstream.cli.outcome import Terminated
 
@@ -18,10 +18,27 @@ T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def _handlers() -> dict[signal.Signals, Any]:
-    """Those of the signals that are not ignored, as they are in the background."""
+@contextmanager
+def _heard_by(handler: Callable[[int, Callable[[], None]], None]) -> Iterator[None]:
+    """Until the block ends ``handler`` hears signals, but for those that the process ignores, as in the
+    background. It is told the signal's number, and may end the block's listening before its time.
+    """
     found = {each: signal.getsignal(each) for each in _SIGNALS}
-    return {each: handler for each, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+    before = {each: there for each, there in found.items() if there not in (signal.SIG_IGN, None)}
+
+    def restore() -> None:
+        for each, there in before.items():
+            signal.signal(each, there)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        handler(number, restore)
+
+    for each in before:
+        signal.signal(each, hear)
+    try:
+        yield
+    finally:
+        restore()
 
 
 @contextmanager
@@ -30,18 +47,8 @@ def signals_held() -> Iterator[None]:
     raises in the middle may leave a lock of Python's taken, and everybody waiting for it for ever.
     """
     heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-
-    before = _handlers()
-    for each in before:
-        signal.signal(each, hear)
-    try:
+    with _heard_by(lambda number, restore: heard.append(number)):
         yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
     if heard:
         signal.raise_signal(heard[0])
 
@@ -72,24 +79,15 @@ class Stopper:
         """Hear signals until the block ends; one that the process ignores, as in the background, it still
         ignores.
         """
-        before = _handlers()
 
-        def restore() -> None:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-        def stop(number: int, frame: FrameType | None) -> None:
+        def stop(number: int, restore: Callable[[], None]) -> None:
             self._signal = number
             restore()
             if self._is_waiting:
                 raise _WaitingEndedError
 
-        for each in before:
-            signal.signal(each, stop)
-        try:
+        with _heard_by(stop):
             yield
-        finally:
-            restore()
 
     def until_stopped(self, more: Iterable[T]) -> Iterator[T]:
         """All there is, up to the first signal. What was about to be read when it came is not given out."""
