@@ -17,7 +17,7 @@ import psutil
 from benchmarks.report import Section, table
 from benchmarks.spark_peer import SIZE, add, delete, fill
 from millstream.spark.load.load import Load
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 
 MOST_ROWS = int(os.environ.get("BENCH_MOST_ROWS", "50000000"))
 ROWS = tuple(rows for rows in (1_000_000, 5_000_000, 10_000_000, 50_000_000) if rows <= MOST_ROWS) or (

@@ -23,7 +23,7 @@ from benchmarks.report import Section, ratio, table
 from benchmarks.spark_peer import CORES, SIZE, add, delete, fetch_spark_jars, fill, spark_session
 from millstream.spark.load.load import Load
 from millstream.spark.load.points import Detail, Point
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 RECORDS = int(os.environ.get("BENCH_RECORDS", "5000000"))

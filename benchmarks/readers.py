@@ -188,9 +188,9 @@ def _connect(servers: str) -> socket.socket:
 
 def _fetches(servers: str, topic: str) -> Iterator[tuple[bytes, int]]:
     """Each request that reading the topic takes, and how many records its answer holds."""
-    from millstream.wire.batches import iter_headers
     from millstream.wire.frames import decode_response, encode_request
     from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+    from millstream.wire.records.batches import iter_headers
 
     offset, version = 0, 11
     with _connect(servers) as sock:
@@ -250,7 +250,7 @@ def warm_up(reader: Reader, servers: str, topic: str, records: int) -> None:
     for _ in _until(reader(servers, topic), lambda seen: seen >= records or time.perf_counter() > warm_until):
         pass
     if "millstream.consumer" in sys.modules:
-        from millstream.consumer import compiling
+        from millstream.consumer import compiled_decoder as compiling
 
         compiling.background.wait()
 

@@ -47,7 +47,7 @@ def values(size: int) -> list[bytes]:
 @contextmanager
 def _millstream(servers: str, acks: str) -> Iterator[Any]:
     from millstream import Producer
-    from millstream.producer.compiling import background
+    from millstream.producer.compiled_encoder import background
 
     background.wait()
     with Producer(

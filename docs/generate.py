@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from millstream.broker.groups import states
+from millstream.broker.groups.state import states
 from millstream.broker.setting_tables import broker_table, topic_table
 from millstream.client.setting_tables import settings_table
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig

@@ -15,15 +15,21 @@ import sys
 import time
 from collections.abc import Sequence
 
-from millstream.consumer.columns import Columns, decode_compiled, decode_stretch
-from millstream.consumer.records import Records
+from millstream.consumer.decoding.columns import Columns, decode_compiled, decode_stretch
+from millstream.consumer.decoding.records import Records
 from millstream.errors import CorruptBatch
 from millstream.model import TimestampType, TopicPartition
-from millstream.wire import batches
-from millstream.wire.batches import BATCH_OVERHEAD, RecordData, decode_batch, encode_batch, read_header
-from millstream.wire.codecs import Codec
-from millstream.wire.crc32c import crc32c
-from millstream.wire.decode import Kernels, compile_kernels
+from millstream.wire.records import batches
+from millstream.wire.records.batches import (
+    BATCH_OVERHEAD,
+    RecordData,
+    decode_batch,
+    encode_batch,
+    read_header,
+)
+from millstream.wire.records.codecs import Codec
+from millstream.wire.records.crc32c import crc32c
+from millstream.wire.records.decode import Kernels, compile_kernels
 
 PARTITION = TopicPartition("t", 0)
 MAX_BYTES = 1 << 20

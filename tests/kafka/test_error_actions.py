@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from millstream import Admin, Producer
-from millstream.client.versions import SOFTWARE_NAME
 from millstream.errors import MillstreamError
 from millstream.wire import apis
 from millstream.wire.apis import Api
-from millstream.wire.batches import BatchHeader, iter_headers
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchRequest
 from millstream.wire.messages.groups import HeartbeatRequest, JoinGroupRequest
 from millstream.wire.messages.produce import ProduceRequest
+from millstream.wire.records.batches import BatchHeader, iter_headers
 from millstream.wire.schema import Request
+from millstream.wire.versions import SOFTWARE_NAME
 from tests.kafka import brokers
 from tests.kafka.error_scenarios import SCENARIOS, Scenario, World
 from tests.kafka.error_table import ROWS, TABLE, Act, Row

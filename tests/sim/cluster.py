@@ -6,11 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.groups.coordinator import GroupCoordinator
-from millstream.broker.groups.group import ClassicGroup
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
-from millstream.broker.groups.records import GroupRecord, decode_record, encode_record
-from millstream.broker.groups.responses import error_response
+from millstream.broker.groups.requests.responses import error_response
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record
 from millstream.consumer.assignors.base import ClusterView
 from millstream.error_codes import ErrorCode
 from millstream.model import TopicPartition

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from millstream.broker.groups.records import GenerationRecord, GroupRecord, GroupSnapshot
+from millstream.broker.groups.state.records import GenerationRecord, GroupRecord, GroupSnapshot
 from millstream.consumer.assignors.base import Assignment, Subscription
 from millstream.consumer.assignors.protocol import decode_assignment, decode_subscription
 from millstream.error_codes import ErrorCode

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import PropertyMock, patch
 
-from millstream.broker.groups.commits import Commits as CoordinatorCommits
-from millstream.broker.groups.group import ClassicGroup
 from millstream.broker.groups.outcome import Effects
-from millstream.broker.groups.rebalance import Rebalances
-from millstream.broker.groups.table import GroupTable
+from millstream.broker.groups.requests.commits import Commits as CoordinatorCommits
+from millstream.broker.groups.requests.rebalance import Rebalances
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.table import GroupTable
 from millstream.consumer.assignors import sticky
 from millstream.consumer.assignors.base import Assignment, Members
 from millstream.consumer.membership import Phase, answers, leader

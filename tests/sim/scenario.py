@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.broker.groups.settings import GroupSettings
-from millstream.broker.groups.states import GroupState
+from millstream.broker.groups.state.states import GroupState
 from millstream.model import TopicPartition
 from tests.sim.cluster import Cluster
 from tests.sim.habits import CommitMode, Habits

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 
 from benchmarks.peers import free_port
-from millstream.spark.java import ensure_java
+from millstream.spark.runtime.java import ensure_java
 from tests.waiting import until
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -17,8 +17,8 @@ import pyspark
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.spark import java
-from millstream.spark.ahead import ADDRESS, Ahead, _began_alike, _limit_alike, _state, hand_over
+from millstream.spark.runtime import java
+from millstream.spark.runtime.prestart import ADDRESS, Ahead, _began_alike, _limit_alike, _state, hand_over
 from tests.waiting import SECONDS
 
 ADDED = {
@@ -196,7 +196,7 @@ def test_another_daemon_is_not_begun(
 
 PROGRAM = """
 import os
-from millstream.spark.java import load_session
+from millstream.spark.runtime.java import load_session
 
 spark = load_session("local[2]", queries=False, **{"spark.driver.memory": "512m"})
 assert "MILLSTREAM_DAEMON_AHEAD" not in os.environ

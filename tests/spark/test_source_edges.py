@@ -11,12 +11,12 @@ from pyspark.errors import AnalysisException
 
 from millstream import Consumer, TopicPartition
 from millstream.errors import ConfigError, DataLostError
-from millstream.spark.cluster import Cluster
-from millstream.spark.offsets import Offsets
-from millstream.spark.options import check_names, read_options
-from millstream.spark.schema import COLUMNS
-from millstream.spark.source import BatchReader
-from millstream.spark.stream import StreamReader
+from millstream.spark.planning.offsets import Offsets
+from millstream.spark.reading.schema import COLUMNS
+from millstream.spark.source.cluster import Cluster
+from millstream.spark.source.options import check_names, read_options
+from millstream.spark.source.source import BatchReader
+from millstream.spark.source.stream import StreamReader
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.spark import daemon, java, shipping
+from millstream.spark import daemon
+from millstream.spark.runtime import java, shipping
 
 
 @pytest.fixture
@@ -69,11 +70,11 @@ def test_without_a_home_a_temporary_one_does(monkeypatch: pytest.MonkeyPatch) ->
 def test_workers_are_forked_with_the_decoder_loaded() -> None:
     code = (
         "from millstream.spark import daemon; daemon.preload()\n"
-        "from millstream.consumer.kernels import decoder\n"
+        "from millstream.consumer.decoding.decoder import decoder\n"
         "import gc, threading, sys\n"
         "assert decoder.kernels is not None\n"
         "assert threading.active_count() == 1, 'a thread would be missing after the fork'\n"
-        "assert 'millstream.spark.source' in sys.modules\n"
+        "assert 'millstream.spark.source.source' in sys.modules\n"
         "assert gc.get_freeze_count() > 10_000, 'a worker looks at all of it after each task'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
@@ -98,7 +99,7 @@ def test_the_package_can_be_imported_from_its_archive(tmp_path: Path) -> None:
     again = shipping.package_archive(tmp_path / "..")
     assert archive.read_bytes() == again.read_bytes(), "the same files give the same archive"
     again.unlink()
-    code = "import millstream.spark.source as s; assert '.zip' in s.__file__, s.__file__"
+    code = "import millstream.spark.source.source as s; assert '.zip' in s.__file__, s.__file__"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(archive)})
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from millstream import TopicPartition
 from millstream.errors import ConfigError, DataLostError
-from millstream.spark.offsets import StreamOffset
-from millstream.spark.options import NAMES, AtOffsets, AtTimes, Edge, SourceOptions, read_options
+from millstream.spark.planning.offsets import StreamOffset
+from millstream.spark.source.options import NAMES, AtOffsets, AtTimes, Edge, SourceOptions, read_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream import TopicPartition
-from millstream.spark import planning
-from millstream.spark.offsets import StreamOffset
-from millstream.spark.planning import Seen
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning import limits as planning
+from millstream.spark.planning.limits import Seen
+from millstream.spark.planning.offsets import StreamOffset
+from millstream.spark.planning.ranges import OffsetRange
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 IDS = {"t": "id-t"}

@@ -12,9 +12,9 @@ import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer, TopicPartition
 from millstream.errors import DataLostError, MillstreamTimeoutError, MisuseError
-from millstream.spark import pool, reader, schema
-from millstream.spark.ranges import OffsetRange
-from millstream.spark.reader import read_range
+from millstream.spark.planning.ranges import OffsetRange
+from millstream.spark.reading import pool, reader, schema
+from millstream.spark.reading.reader import read_range
 from tests.conftest import NewTopic
 from tests.kafka.brokers import apache_kafka_address
 from tests.spark.conftest import Fill
@@ -122,7 +122,7 @@ def test_columns_that_nobody_asks_for_are_not_built(
 ) -> None:
     topic = new_topic()
     fill(topic, 10)
-    monkeypatch.setattr("millstream.spark.batches.joined", None)
+    monkeypatch.setattr("millstream.spark.reading.batches.joined", None)
     found = rows(settings, OffsetRange(topic, 0, 0, 10), columns=["offset", "topic"])
     assert found[3] == {"offset": 3, "topic": topic}
     with pytest.raises(MisuseError, match="did you mean offset"):

@@ -12,12 +12,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from millstream import Admin, Consumer, TopicPartition
 from millstream.errors import ConfigError, DataLostError, MillstreamError, UnknownTopicOrPartitionError
-from millstream.spark import planning
-from millstream.spark.cluster import Cluster
-from millstream.spark.offsets import StreamOffset
-from millstream.spark.options import read_options
-from millstream.spark.schema import COLUMNS
-from millstream.spark.stream import StreamReader
+from millstream.spark.planning import limits as planning
+from millstream.spark.planning.offsets import StreamOffset
+from millstream.spark.reading.schema import COLUMNS
+from millstream.spark.source.cluster import Cluster
+from millstream.spark.source.options import read_options
+from millstream.spark.source.stream import StreamReader
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
 from tests.waiting import SECONDS, until
@@ -53,8 +53,8 @@ def plain(offset: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def stream(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStream]:
     # How long a batch waits for a commit, and for how long it then tries none: a busy machine needs more.
-    monkeypatch.setattr("millstream.spark.cluster._MIRROR_SECONDS", SECONDS)
-    monkeypatch.setattr("millstream.spark.cluster._MIRROR_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("millstream.spark.source.cluster._MIRROR_SECONDS", SECONDS)
+    monkeypatch.setattr("millstream.spark.source.cluster._MIRROR_PAUSE_SECONDS", 3600.0)
     made: list[StreamReader] = []
 
     def make(topic: str = "", **options: str) -> Stream:

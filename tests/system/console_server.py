@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import Any, Final
 
 from millstream.console.console import Console, Settings
-from millstream.console.server import Server, listen
+from millstream.console.web.server import Server, listen
 from tests.waiting import SECONDS, until
 
 VOID: Final = {"meta", "link", "input", "path", "br", "img"}

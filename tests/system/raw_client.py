@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from millstream.broker.broker import Broker
 from millstream.broker.log.files import Files
 from millstream.broker.settings import BrokerSettings
-from millstream.wire.batches import RecordData, encode_batch
 from millstream.wire.frames import decode_response, encode_request
 from millstream.wire.messages.fetch import (
     FetchPartition,
@@ -30,6 +29,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 from millstream.wire.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.records.batches import RecordData, encode_batch
 from millstream.wire.schema import Request, Response
 from tests.waiting import SECONDS
 

@@ -8,8 +8,8 @@ from millstream.client.blocking import BlockingCalls, Deadline, Node
 from millstream.client.client import Client
 from millstream.config import AdminConfig
 from millstream.errors import NotLeaderOrFollowerError, raise_for_code
-from millstream.wire.batches import RecordData, decode_batch, iter_headers
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from millstream.wire.records.batches import RecordData, decode_batch, iter_headers
 from tests.waiting import SECONDS
 
 

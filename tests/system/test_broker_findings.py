@@ -13,7 +13,6 @@ import pytest
 from millstream.broker.broker import Broker
 from millstream.broker.log.files import Files, StrPath
 from millstream.errors import ErrorCode
-from millstream.wire.batches import RecordData, encode_batch
 from millstream.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -48,7 +47,8 @@ from millstream.wire.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from millstream.wire.primitives import Buffer
+from millstream.wire.records.batches import RecordData, encode_batch
+from millstream.wire.records.primitives import Buffer
 from tests.system.raw_client import RawClient, fetch_request, produce_request, running_broker
 from tests.waiting import SECONDS, soon_enough, until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.demo.tables import look_at
+from millstream.demo.tables import look_at
 from tests.system.cli_process import command
 
 SECONDS = 500.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.admin import Admin
-from millstream.broker.groups.records import OffsetRecord, decode_record
+from millstream.broker.groups.state.records import OffsetRecord, decode_record
 from millstream.consumer import Consumer, Record
 from millstream.embedded import EmbeddedBroker
 from millstream.model import OffsetAndMetadata, TopicPartition

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from millstream.spark.load.marks import Mark
+from millstream.spark.load.decisions.commit_metadata import Mark
 from tests.conftest import NewTopic
 from tests.system.console_server import Page, Served, serving
 from tests.system.members import Member, until_owns

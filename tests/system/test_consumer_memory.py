@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from millstream.consumer import Consumer, compiling
-from millstream.consumer.fields import Fields
+from millstream.consumer import Consumer
+from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.decoding.fields import Fields
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic

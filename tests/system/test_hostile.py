@@ -17,7 +17,6 @@ import pytest
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import ErrorCode, InvalidTopicError
 from millstream.wire import apis
-from millstream.wire.crc32c import crc32c
 from millstream.wire.messages.api_versions import ApiVersionsResponse
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.produce import (
@@ -33,6 +32,7 @@ from millstream.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from millstream.wire.records.crc32c import crc32c
 from tests.system.raw_client import RawClient, batch, fetch_request, produce_request, running_broker
 from tests.waiting import soon_enough, until
 

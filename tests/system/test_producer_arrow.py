@@ -23,9 +23,9 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.producer import Producer
-from millstream.producer.compiling import background
-from millstream.producer.kernels import encoder
-from millstream.producer.partitioner import partition_for_key
+from millstream.producer.compiled_encoder import background
+from millstream.producer.core.encoder import encoder
+from millstream.producer.core.partitioner import partition_for_key
 from tests.system.producing import make_topic
 from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cache import user_cache
-from millstream.wire.jit import lasting
+from millstream.wire.records.jit import lasting
 
 
 def test_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The embedded broker: one process, durable, speaking Kafka's wire protocol."""

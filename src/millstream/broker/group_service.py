@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
-from millstream.broker.groups.records import GroupRecord, decode_record, encode_record, partition_for
+from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
 from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
 from millstream.model import TopicPartition
-from millstream.wire.batches import RecordData, decode_batch, encode_batch, iter_headers
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
 from millstream.wire.schema import Request
 
 if TYPE_CHECKING:

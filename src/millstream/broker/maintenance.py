@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final
 
 from millstream.broker.flusher import Flusher
-from millstream.broker.log.compaction import CompactionPlan, CompactionResult
 from millstream.broker.log.directory import LogDirectory
 from millstream.broker.log.partition import PartitionLog
+from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionResult
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import KafkaStorageError
 from millstream.model import TopicPartition

@@ -11,11 +11,12 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import millstream
-from millstream.cli import broker, completion, console, consume, groups, load, produce, topics
-from millstream.cli.demo import command as demo
-from millstream.cli.misuse import sentence
-from millstream.cli.options import ALIASES
-from millstream.cli.outcome import DONE, Session, exit_code_of, say_error
+from millstream.cli import completion
+from millstream.cli.commands import broker, console, consume, demo, groups, produce, topics
+from millstream.cli.errors.misuse import sentence
+from millstream.cli.load import command as load
+from millstream.terminal.options import ALIASES
+from millstream.terminal.outcome import DONE, Session, exit_code_of, say_error
 
 app = typer.Typer(
     name="millstream",

@@ -24,13 +24,13 @@ from millstream.client.chance import chance
 from millstream.client.cluster import Broker
 from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
-from millstream.client.versions import BrokerVersions, Negotiation
 from millstream.errors import BrokerError, CorruptMessage, MillstreamError, NetworkError
 from millstream.net.connect import PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.frames import decode_response, encode_request
 from millstream.wire.schema import Request
+from millstream.wire.versions import BrokerVersions, Negotiation
 
 log = logging.getLogger("millstream.client")
 

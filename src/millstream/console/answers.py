@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from millstream.admin import ConfigEntry
-from millstream.cli.group_view import as_values
 from millstream.console.loads import LoadLook, TableLook
 from millstream.console.looking import GroupLook, PartitionLook, Snapshot, TopicLook
-from millstream.console.sampling import Outlook, Pace, Point, Rates, outlook
+from millstream.console.views.sampling import Outlook, Pace, Point, Rates, outlook
 from millstream.model import TopicPartition
+from millstream.terminal.group_view import as_values
 
 Values = dict[str, Any]
 

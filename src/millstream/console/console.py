@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.admin import Admin, ConfigEntry
-from millstream.cli.connect import require_broker
 from millstream.console import answers
 from millstream.console.answers import Values
-from millstream.console.charts import Chart, lag_chart
 from millstream.console.loads import TableLook, loads_in, look_at_table, open_tables
 from millstream.console.looking import CALL_SECONDS, Looker, Snapshot, TopicLook
 from millstream.console.records import USUAL_RECORDS, Found, Ranges, from_offset, newest, read
 from millstream.console.sampler import Sampler, View
 from millstream.console.sharing import Shared
+from millstream.console.views.charts import Chart, lag_chart
 from millstream.errors import MillstreamError, MillstreamTimeoutError, NetworkError
+from millstream.terminal.connect import require_broker
 
 if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink

@@ -15,7 +15,7 @@ from millstream.admin import Admin
 from millstream.console.looking import GroupLook, Snapshot
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
-from millstream.spark.load.marks import STARTING, Mark, read_mark
+from millstream.spark.load.decisions.commit_metadata import STARTING, Mark, read_mark
 
 if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink

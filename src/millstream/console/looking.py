@@ -19,7 +19,7 @@ from millstream.admin import (
     PartitionLag,
     TopicDescription,
 )
-from millstream.console.sampling import Sample
+from millstream.console.views.sampling import Sample
 from millstream.errors import (
     BrokerError,
     GroupIdNotFoundError,

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from millstream.cli.output import time_text
 from millstream.config import ClientConfig
 from millstream.console.looking import TopicLook
-from millstream.console.showing import Shown, shown, visible
+from millstream.console.views.showing import Shown, shown, visible
 from millstream.consumer import Consumer, Record
 from millstream.model import TopicPartition
+from millstream.terminal.output import time_text
 
 MOST_RECORDS: Final = 200
 USUAL_RECORDS: Final = 20

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.console.looking import Snapshot
-from millstream.console.sampling import History, Point, Rates
 from millstream.console.threads import on_a_thread
+from millstream.console.views.sampling import History, Point, Rates
 from millstream.errors import MillstreamError
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.consumer.consumer import Consumer
+from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.records import Record, Records
 
 __all__ = ["Consumer", "RebalanceListener", "Record", "Records"]

@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from millstream.consumer.arguments import OffsetsToCommit
-from millstream.consumer.commits import CommitCallback
 from millstream.consumer.consumer import Consumer
+from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.listener import RebalanceListener
 from millstream.consumer.membership import GroupMetadata
-from millstream.consumer.records import Record, Records
+from millstream.consumer.user.arguments import OffsetsToCommit
+from millstream.consumer.user.commits import CommitCallback
 from millstream.errors import ConcurrentAccessError, ConsumerClosedError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

@@ -15,9 +15,16 @@ from typing import Any, ParamSpec, Self, TypeVar
 from millstream.client.blocking import Deadline
 from millstream.client.client import Client
 from millstream.config import ConsumerConfig
-from millstream.consumer import arrow, compiling
-from millstream.consumer.access import Change, Entrance
-from millstream.consumer.arguments import (
+from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.decoding import arrow
+from millstream.consumer.decoding.records import Record, Records
+from millstream.consumer.driver import ConsumerDriver
+from millstream.consumer.fetching.drain import Deserializers
+from millstream.consumer.fetching.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from millstream.consumer.listener import RebalanceListener
+from millstream.consumer.membership import GroupMetadata
+from millstream.consumer.user.access import Change, Entrance
+from millstream.consumer.user.arguments import (
     OffsetsToCommit,
     checked_listener,
     partition_of,
@@ -27,18 +34,12 @@ from millstream.consumer.arguments import (
     topic_names,
     topic_pattern,
 )
-from millstream.consumer.commits import CommitCallback, Commits
-from millstream.consumer.diagnosis import diagnose
-from millstream.consumer.driver import ConsumerDriver
-from millstream.consumer.handouts import Deserializers
-from millstream.consumer.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import GroupMetadata
-from millstream.consumer.polling import Polling
-from millstream.consumer.progress import Progress
-from millstream.consumer.questions import Questions
-from millstream.consumer.records import Record, Records
-from millstream.consumer.user_side import UserSide
+from millstream.consumer.user.commits import CommitCallback, Commits
+from millstream.consumer.user.diagnosis import diagnose
+from millstream.consumer.user.polling import Polling
+from millstream.consumer.user.progress import Progress
+from millstream.consumer.user.questions import Questions
+from millstream.consumer.user.session import UserSide
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from millstream.serde import deserializer

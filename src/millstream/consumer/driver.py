@@ -20,11 +20,12 @@ from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.config import ConsumerConfig
-from millstream.consumer import fetch_events, membership
+from millstream.consumer import membership
 from millstream.consumer.assignors.base import ClusterView
 from millstream.consumer.assignors.registry import resolve_assignors
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.fetcher import Fetcher
+from millstream.consumer.fetching import events as fetch_events
+from millstream.consumer.fetching.fetcher import Fetcher
+from millstream.consumer.fetching.settings import FetchSettings
 from millstream.consumer.membership import GroupSettings, Membership
 from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetSettings, OffsetStore
 from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
 from millstream.producer.arrow_columns import COLUMNS, Reader
-from millstream.producer.batch import RECORD_OVERHEAD
-from millstream.producer.columns import Columns, row_numbers
+from millstream.producer.core.batch import RECORD_OVERHEAD
+from millstream.producer.core.columns import Columns, row_numbers
+from millstream.producer.core.encoder import encoder
 from millstream.producer.futures import Rows
 from millstream.producer.intake import Intake
-from millstream.producer.kernels import encoder
-from millstream.wire.batches import BATCH_OVERHEAD
-from millstream.wire.encode import MAX_RECORD_OVERHEAD, Kernels
+from millstream.wire.records.batches import BATCH_OVERHEAD
+from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from millstream.producer.accumulator import Topic
-    from millstream.wire.encode import Longs
+    from millstream.producer.core.accumulator import Topic
+    from millstream.wire.records.encode import Longs
 
 _PIECE_ROWS: Final = 1 << 16
 """So many rows are taken up at once: enough for large batches, and a bounded memory besides the table."""

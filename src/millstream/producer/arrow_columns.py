@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream import serde
 from millstream.errors import MisuseError, UnknownTopicOrPartitionError
 from millstream.model import Header
-from millstream.producer.columns import Column, Columns, column_of, headers_of, no_fields
+from millstream.producer.core.columns import Column, Columns, column_of, headers_of, no_fields
 
 if TYPE_CHECKING:
-    from millstream.wire.encode import Longs
+    from millstream.wire.records.encode import Longs
 
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 

@@ -21,14 +21,12 @@ from millstream.errors import (
     for_code,
 )
 from millstream.model import TopicPartition
-from millstream.producer.accumulator import NEVER_MS, Accumulator, Limits, PartitionQueue
-from millstream.producer.batch import Batch
-from millstream.producer.compiling import background
+from millstream.producer.compiled_encoder import background
+from millstream.producer.core.accumulator import NEVER_MS, Accumulator, Limits, PartitionQueue
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.sender import Finished, Sender, SendLimits
+from millstream.producer.core.sequences import Sequences
 from millstream.producer.futures import Board, Delivery, run_callback
-from millstream.producer.sender import Finished, Sender, SendLimits
-from millstream.producer.sequences import Sequences
-from millstream.wire.batches import BATCH_OVERHEAD
-from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -38,6 +36,8 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from millstream.wire.records.batches import BATCH_OVERHEAD
+from millstream.wire.records.codecs import Codec
 from millstream.wire.schema import ZERO_UUID
 
 log = logging.getLogger("millstream.producer")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import BrokerError, InvalidRecordError, MillstreamError, MillstreamTimeoutError
 from millstream.model import RecordMetadata
-from millstream.producer.times import Times
+from millstream.producer.core.times import Times
 
 log = logging.getLogger("millstream.producer")
 

@@ -23,17 +23,17 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.model import Header
-from millstream.producer.accumulator import Topic
-from millstream.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
-from millstream.producer.block import Block
-from millstream.producer.columns import Columns
+from millstream.producer.core.accumulator import Topic
+from millstream.producer.core.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
+from millstream.producer.core.block import Block
+from millstream.producer.core.columns import Columns
+from millstream.producer.core.encoder import encoder
 from millstream.producer.driver import ProducerDriver
 from millstream.producer.futures import RecordFuture, Rows
-from millstream.producer.kernels import encoder
-from millstream.wire.batches import BATCH_OVERHEAD
+from millstream.wire.records.batches import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
-    from millstream.wire.encode import Longs
+    from millstream.wire.records.encode import Longs
 
 NewRecord = tuple[Topic, int | None, bytes | None, bytes | None, Sequence[Header], float, int]
 """What ``Accumulator.append`` takes."""

@@ -21,7 +21,7 @@ from millstream.errors import (
 )
 from millstream.model import Header
 from millstream.producer import lifecycle
-from millstream.producer.batch import RECORD_OVERHEAD
+from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.driver import ProducerDriver
 from millstream.producer.futures import UNSHARED, RecordFuture, new_future
 from millstream.producer.intake import Intake

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 from millstream.extras import require
 
 if TYPE_CHECKING:
-    from millstream.spark.java import ensure_java, session
     from millstream.spark.load import Load
-    from millstream.spark.shipping import ship
-    from millstream.spark.sinks.delta import DeltaSink
-    from millstream.spark.sinks.postgres import PostgresSink
-    from millstream.spark.sinks.topic import TopicSink
-    from millstream.spark.source import register
+    from millstream.spark.runtime.java import ensure_java, session
+    from millstream.spark.runtime.shipping import ship
+    from millstream.spark.sinks.delta.sink import DeltaSink
+    from millstream.spark.sinks.postgres.sink import PostgresSink
+    from millstream.spark.sinks.topic.sink import TopicSink
+    from millstream.spark.source.source import register
 
 __all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "ensure_java", "register", "session", "ship"]
 
 _HOMES = {
-    "DeltaSink": "millstream.spark.sinks.delta",
+    "DeltaSink": "millstream.spark.sinks.delta.sink",
     "Load": "millstream.spark.load",
-    "PostgresSink": "millstream.spark.sinks.postgres",
-    "TopicSink": "millstream.spark.sinks.topic",
-    "ensure_java": "millstream.spark.java",
-    "register": "millstream.spark.source",
-    "session": "millstream.spark.java",
-    "ship": "millstream.spark.shipping",
+    "PostgresSink": "millstream.spark.sinks.postgres.sink",
+    "TopicSink": "millstream.spark.sinks.topic.sink",
+    "ensure_java": "millstream.spark.runtime.java",
+    "register": "millstream.spark.source.source",
+    "session": "millstream.spark.runtime.java",
+    "ship": "millstream.spark.runtime.shipping",
 }
 
 

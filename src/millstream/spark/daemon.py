@@ -13,7 +13,7 @@ import importlib
 import sys
 from typing import Final
 
-from millstream.spark import ahead
+from millstream.spark.runtime import prestart as ahead
 
 _READS: Final = "pyspark.worker"
 """The module that tasks run in. Spark has others, which plan and read nothing."""
@@ -23,17 +23,17 @@ _LOADED: Final = (
     "pyspark.daemon",
     _READS,
     "pandas",  # pyarrow wants it for the first array that it makes of a list
-    "millstream.spark.source",
-    "millstream.spark.load.fused",
-    "millstream.spark.sinks.delta_output",
+    "millstream.spark.source.source",
+    "millstream.spark.load.pipeline.fused",
+    "millstream.spark.sinks.delta.output",
 )
 
 
 def preload() -> None:
     """Load what workers need. Nothing here may start a thread: it would be missing after the fork."""
     with contextlib.suppress(Exception):  # the worker finds out, and can say so
-        from millstream.consumer.kernels import decoder
-        from millstream.wire.decode import load
+        from millstream.consumer.decoding.decoder import decoder
+        from millstream.wire.records.decode import load
 
         for name in _LOADED:
             importlib.import_module(name)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from millstream.wire.apis import APIS, Api
-from millstream.wire.batches import RecordData, decode_batch, encode_batch, iter_headers
-from millstream.wire.codecs import Codec
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
+from millstream.wire.records.codecs import Codec
 from millstream.wire.schema import Field, Request, Struct
 from tests.kafka.differential.names import Names
 

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from millstream.spark.java import session
-from millstream.spark.load import Detail, Load, Point, fused
+from millstream.spark.load import Detail, Load, Point
 from millstream.spark.load import load as load_module
-from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline
+from millstream.spark.load.pipeline import fused
+from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline
+from millstream.spark.runtime.java import session
 from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import TaskWriter
 

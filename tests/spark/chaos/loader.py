@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from millstream.errors import MillstreamError
-from millstream.spark.java import session
 from millstream.spark.load import Load
+from millstream.spark.runtime.java import session
 from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import Sink, TaskWriter
 from tests.spark.chaos.faults import ATTEMPT_SECONDS, Fault, FaultyWriter

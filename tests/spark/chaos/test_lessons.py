@@ -18,8 +18,8 @@ from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.failing import Patience
-from millstream.spark.load.pipeline import Pipeline, Shaping
+from millstream.spark.load.engine.retries import Patience
+from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 from millstream.spark.sinks.base import SchemaConflictError, SinkError
 from tests.conftest import NewTopic
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, in_place, is_good, send

@@ -11,7 +11,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
-from millstream.spark.load.failing import Patience
+from millstream.spark.load.engine.retries import Patience
 from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.places import PostgresPlace

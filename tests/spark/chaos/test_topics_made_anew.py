@@ -6,7 +6,7 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.producer import Producer
-from millstream.spark.load.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 from millstream.spark.load.replay import EARLIER_TOPIC, replay
 from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.places import Place

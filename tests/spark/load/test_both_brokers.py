@@ -15,7 +15,7 @@ import pytest
 
 from millstream import Admin, Producer
 from millstream.cli import main
-from millstream.cli.demo.tables import query, rejected_beside
+from millstream.demo.tables import query, rejected_beside
 from millstream.spark import DeltaSink, Load
 from millstream.spark.sinks.base import TaskOutput, TaskWriter
 from tests.conftest import NewTopic

@@ -14,12 +14,12 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.cli import main
-from millstream.cli.load_progress import clock, values
-from millstream.cli.loading import read_size
-from millstream.cli.outcome import UsageError
+from millstream.cli.load.progress import clock, values
+from millstream.cli.load.work import read_size
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from millstream.spark.load.watching import Snapshot
+from millstream.spark.load.engine.watching import Snapshot
+from millstream.terminal.outcome import UsageError
 from tests.conftest import NewTopic
 from tests.waiting import SECONDS, until
 

@@ -13,7 +13,7 @@ from millstream.errors import DataLostError, FencedInstanceIdError, LoadFailedEr
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle
 from tests.conftest import NewTopic
 from tests.spark.burying import bury

@@ -11,8 +11,9 @@ import pytest
 from millstream import Admin
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import LoadFailedError, NoBrokersAvailableError
-from millstream.spark.load import Load, joining, topics
-from millstream.spark.load.members import Member
+from millstream.spark.load import Load
+from millstream.spark.load.engine import joining, topics
+from millstream.spark.load.engine.members import Member
 from tests.spark.load.conftest import QUICK, Background, running, until_owned
 from tests.spark.load.sqlite_sink import SqliteSink
 from tests.waiting import until

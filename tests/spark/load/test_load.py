@@ -17,8 +17,8 @@ from millstream.errors import (
 )
 from millstream.model import RESET_METADATA, TopicPartition
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.marks import read_mark
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.decisions.commit_metadata import read_mark
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, SinkError
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from millstream import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
 from tests.spark.load.conftest import NewLoad

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.errors import ConfigError, LoadFailedError, UnknownTopicOrPartitionError
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.marks import Mark, read_mark
+from millstream.spark.load.decisions.commit_metadata import Mark, read_mark
 from millstream.spark.sinks.base import Cycle, ProgressConflictError, SinkError
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill

@@ -7,7 +7,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.errors import CommitFailedError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.members import Member
+from millstream.spark.load.engine.members import Member
 from tests.conftest import NewTopic
 from tests.spark.burying import bury
 from tests.waiting import until

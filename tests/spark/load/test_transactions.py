@@ -18,7 +18,7 @@ from millstream.errors import MisuseError
 from millstream.model import TopicPartition
 from millstream.spark import register
 from millstream.spark.load.status import status
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
 from tests.conftest import NewTopic
 from tests.kafka import brokers
 from tests.spark.load.conftest import QUICK, NewLoad, offsets

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from millstream import Admin, Consumer, Producer
-from millstream.spark.load.pipeline import Piece, PieceResult, Pipeline, Shaping
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline, Shaping
+from millstream.spark.planning.ranges import OffsetRange
 from tests.spark.pipeline.file_writer import FileWriter, Found, read
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.spark.load import checks, ddl
-from millstream.spark.load.check_parser import NotSimpleError
+from millstream.spark.load.pipeline import checks, ddl
+from millstream.spark.load.pipeline.check_parser import NotSimpleError
 
 DDL = (
     "b BYTE, i INT, n LONG, x DOUBLE, f FLOAT, s STRING, t STRING, flag BOOLEAN, d DECIMAL(10,2), "

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millstream.spark.load import ddl
-from millstream.spark.load.spark_schema import arrow_schema
+from millstream.spark.load.pipeline import ddl
+from millstream.spark.load.pipeline.spark_schema import arrow_schema
 
 TEXTS = [
     "id LONG, price DOUBLE, tags ARRAY<STRING>, at TIMESTAMP, d DECIMAL(10,2) NOT NULL",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.spark.load import jobs
-from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.pipeline import jobs
+from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import SinkError, Written
 from tests.spark.pipeline.conftest import Bench, rows
 from tests.spark.pipeline.file_writer import FileWriter, read

@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 from millstream.errors import MisuseError
 from millstream.spark.load import replay as replaying
-from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.load.replay import ReplayReport, replay
 from millstream.spark.sinks.base import Advance, Cycle, Standing
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.pipeline.conftest import Bench
 
 VALUES: list[bytes | None] = [

@@ -12,7 +12,7 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.serde import AvroSerializer
-from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
 from tests.spark.pipeline.conftest import Bench, rows
 from tests.spark.pipeline.file_writer import FileWriter, read
 

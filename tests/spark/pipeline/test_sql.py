@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from millstream.spark.load.jobs import TaskFailedError
-from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.pipeline.jobs import TaskFailedError
+from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.planning.ranges import OffsetRange
 from tests.spark.pipeline.conftest import Bench, rows
 
 ORDERS: list[bytes | None] = [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from millstream.spark.load.jobs import TaskFailedError
-from millstream.spark.load.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.jobs import TaskFailedError
+from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
 from millstream.spark.sinks.base import TaskOutput
 from tests.spark.pipeline.conftest import Bench
 

@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from millstream.spark.sinks import postgres_commit
-from millstream.spark.sinks.postgres import PostgresSink
-from millstream.spark.sinks.postgres_database import Connection, unhurried
+from millstream.spark.sinks.postgres import commit as postgres_commit
+from millstream.spark.sinks.postgres.database import Connection, unhurried
+from millstream.spark.sinks.postgres.sink import PostgresSink
 
 TABLE: Final = "orders"
 

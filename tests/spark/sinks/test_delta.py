@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import Sink
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.conformance import SinkConformance
 
 

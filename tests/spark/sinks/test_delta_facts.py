@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from millstream.spark.sinks.base import SinkError
-from millstream.spark.sinks.delta_log import LOG, LogView, named_files
+from millstream.spark.sinks.delta.log import LOG, LogView, named_files
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -17,11 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.model import TopicPartition
-from millstream.spark.sinks import delta_files, delta_reading
 from millstream.spark.sinks.base import Advance, Cycle, SinkError, Tables
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_files import DataFile, unpack
-from millstream.spark.sinks.delta_table import ActiveFile
+from millstream.spark.sinks.delta.parquet import files as delta_files
+from millstream.spark.sinks.delta.parquet import reading as delta_reading
+from millstream.spark.sinks.delta.parquet.files import DataFile, unpack
+from millstream.spark.sinks.delta.sink import DeltaSink
+from millstream.spark.sinks.delta.table import ActiveFile
 from tests.spark.sinks.driving import (
     NOON,
     RAW_TABLES,

@@ -19,10 +19,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from millstream.spark.sinks import delta_log
 from millstream.spark.sinks.base import Position, SchemaConflictError, SinkError, SinkRefusedError, Tables
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_errors import failed
+from millstream.spark.sinks.delta import log as delta_log
+from millstream.spark.sinks.delta.errors import failed
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import REJECTED_SCHEMA, ROWS_SCHEMA, Driver, nowhere, offsets, runs, step
 
 

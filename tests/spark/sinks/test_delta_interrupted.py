@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from millstream.spark.sinks import delta_table
 from millstream.spark.sinks.base import Position, ProgressConflictError, SinkError
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta import table as delta_table
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import RAW_TABLES, Driver, nowhere, offsets, step
 
 Fault = Callable[[pytest.MonkeyPatch], None]

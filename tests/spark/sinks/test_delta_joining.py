@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from millstream.spark.sinks import delta_files, delta_upkeep
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_files import DataFile
+from millstream.spark.sinks.delta import upkeep as delta_upkeep
+from millstream.spark.sinks.delta.parquet import files as delta_files
+from millstream.spark.sinks.delta.parquet.files import DataFile
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import (
     NOON,
     RAW_SCHEMA,

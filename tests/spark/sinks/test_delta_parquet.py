@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.spark.sinks import delta_files
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_files import DataFile, Shape, TableWriter
-from millstream.spark.sinks.delta_words import with_words
+from millstream.spark.sinks.delta.parquet import files as delta_files
+from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, TableWriter
+from millstream.spark.sinks.delta.parquet.topic_dictionary import with_words
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import RAW_SCHEMA, RAW_TABLES, Driver, Step, nowhere, raw_batch, step
 
 

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_reading import read_rows
-from millstream.spark.sinks.delta_table import Table
+from millstream.spark.sinks.delta.parquet.reading import read_rows
+from millstream.spark.sinks.delta.sink import DeltaSink
+from millstream.spark.sinks.delta.table import Table
 from tests.spark.sinks.driving import (
     REJECTED_SCHEMA,
     ROWS_SCHEMA,

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import Position, SinkError, Written
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import TOPIC, Driver, Stopped, dies_at, nowhere, offsets, step
 
 BAD = {2, 3}

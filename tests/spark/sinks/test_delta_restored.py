@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import Progress, ProgressConflictError, SinkError, Standing
-from millstream.spark.sinks.delta import DeltaSink
-from millstream.spark.sinks.delta_log import LOG
+from millstream.spark.sinks.delta.log import LOG
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import TOPIC_ID, Driver, nowhere, offsets, step
 
 

@@ -13,7 +13,7 @@ from deltalake.schema import PrimitiveType
 
 from millstream.errors import ConfigError, MisuseError
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
-from millstream.spark.sinks.delta import COMPRESSIONS, DeltaSink
+from millstream.spark.sinks.delta.sink import COMPRESSIONS, DeltaSink
 from tests.spark.sinks.driving import (
     RAW_TABLES,
     REJECTED_SCHEMA,

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import ProgressConflictError
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import Driver, nowhere, offsets, step
 from tests.waiting import SECONDS, until
 

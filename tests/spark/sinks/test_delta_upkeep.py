@@ -14,7 +14,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from millstream.spark.sinks.base import Position, SinkError, Standing
-from millstream.spark.sinks.delta import DeltaSink
+from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import (
     RAW_TABLES,
     ROWS_SCHEMA,

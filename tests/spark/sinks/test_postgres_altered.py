@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from millstream.spark.sinks.base import Position, SchemaConflictError, SinkError, SinkRefusedError
-from millstream.spark.sinks.postgres import PostgresSink
+from millstream.spark.sinks.postgres.sink import PostgresSink
 from tests.spark.sinks.driving import TABLES, Driver, nowhere, offsets, step
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.site import another

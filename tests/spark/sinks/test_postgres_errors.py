@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from millstream.spark.sinks.base import SinkError, SinkRefusedError, SinkUnavailableError
-from millstream.spark.sinks.postgres import PostgresSink
-from millstream.spark.sinks.postgres_database import explained
-from millstream.spark.sinks.postgres_names import Address
+from millstream.spark.sinks.postgres.database import explained
+from millstream.spark.sinks.postgres.names import Address
+from millstream.spark.sinks.postgres.sink import PostgresSink
 from tests.spark.sinks.driving import TABLES, nowhere, step
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.site import another

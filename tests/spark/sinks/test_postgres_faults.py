@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from millstream.spark.sinks import postgres_commit, postgres_moving
 from millstream.spark.sinks.base import (
     Progress,
     ProgressConflictError,
@@ -22,8 +21,10 @@ from millstream.spark.sinks.base import (
     SinkUnavailableError,
     Standing,
 )
-from millstream.spark.sinks.postgres import PostgresSink
-from millstream.spark.sinks.postgres_database import Connection, Database
+from millstream.spark.sinks.postgres import commit as postgres_commit
+from millstream.spark.sinks.postgres import moving as postgres_moving
+from millstream.spark.sinks.postgres.database import Connection, Database
+from millstream.spark.sinks.postgres.sink import PostgresSink
 from tests.spark.sinks.driving import TABLES, TOPIC_ID, Driver, nowhere, offsets, step
 from tests.spark.sinks.postgres_relay import AtCommit, Relay
 from tests.spark.sinks.postgres_site import PostgresSite

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.spark.sinks.postgres import PostgresSink
-from millstream.spark.sinks.postgres_names import Address, TableName, with_default_table
+from millstream.spark.sinks.postgres.names import Address, TableName, with_default_table
+from millstream.spark.sinks.postgres.sink import PostgresSink
 
 
 @pytest.mark.parametrize(

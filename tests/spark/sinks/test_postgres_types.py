@@ -14,7 +14,7 @@ import pytest
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
 from millstream.spark.sinks.json_values import headers_of
-from millstream.spark.sinks.postgres_types import holds
+from millstream.spark.sinks.postgres.types import holds
 from tests.spark.sinks.driving import (
     HEADERS,
     NOON,
@@ -256,6 +256,6 @@ def test_not_null_is_kept(site: PostgresSite) -> None:
 
 
 def test_headers_have_the_type_that_the_source_gives() -> None:
-    from millstream.spark.schema import arrow_types
+    from millstream.spark.reading.schema import arrow_types
 
     assert arrow_types()["headers"] == HEADERS

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millstream.spark.load import columns
-from millstream.spark.load.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline import columns
+from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 from millstream.spark.load.replay import ReplayReport, replay
 from millstream.spark.sinks.base import Advance, Cycle, SinkError, Tables
 from tests.spark.sinks.driving import NOON, TOPIC, TOPIC_ID, Driver, nowhere, offsets

@@ -15,7 +15,6 @@ import pytest
 
 from millstream import Admin, TopicPartition
 from millstream.errors import ConfigError
-from millstream.spark.sinks import topic_commit
 from millstream.spark.sinks.base import (
     Progress,
     ProgressConflictError,
@@ -24,9 +23,10 @@ from millstream.spark.sinks.base import (
     Standing,
     Tables,
 )
-from millstream.spark.sinks.topic import TopicSink
-from millstream.spark.sinks.topic_journal import Entry, Journal, Mark
-from millstream.spark.sinks.topic_log import OUTPACED, Identity, Record, TopicLog
+from millstream.spark.sinks.topic import commit as topic_commit
+from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
+from millstream.spark.sinks.topic.log import OUTPACED, Identity, Record, TopicLog
+from millstream.spark.sinks.topic.sink import TopicSink
 from tests.kafka import brokers
 from tests.spark.sinks.driving import (
     NOON,

@@ -16,8 +16,8 @@ import pytest
 
 from millstream import Admin
 from millstream.errors import NetworkError
-from millstream.spark.sinks.topic import TopicSink
-from millstream.spark.sinks.topic_log import TopicLog
+from millstream.spark.sinks.topic.log import TopicLog
+from millstream.spark.sinks.topic.sink import TopicSink
 
 Append = Callable[..., int]
 

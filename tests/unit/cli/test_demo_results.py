@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from millstream.cli.demo.customers import customers
-from millstream.cli.demo.results import OffsetRange, Results
+from millstream.demo.customers import customers
+from millstream.demo.results import OffsetRange, Results
 
 
 def test_a_range_is_counted_once(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from millstream.cli.formats import Appearance, renderer
-from millstream.cli.inputs import Draft, InputFormat, InputOptions, read_drafts
-from millstream.cli.outcome import UsageError
-from millstream.consumer.records import Record
+from millstream.consumer.decoding.records import Record
 from millstream.errors import DeserializationError
 from millstream.model import Header, TimestampType
+from millstream.terminal.formats import Appearance, renderer
+from millstream.terminal.inputs import Draft, InputFormat, InputOptions, read_drafts
+from millstream.terminal.outcome import UsageError
 
 TIME_MS = 1_769_860_800_250
 

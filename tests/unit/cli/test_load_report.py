@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from millstream import TopicPartition
-from millstream.cli.load_places import require_table
-from millstream.cli.load_report import print_report, print_status, speed, summary
-from millstream.cli.loading import LoadOrder, run_load
-from millstream.cli.outcome import CommandError, UsageError
+from millstream.cli.load.places import require_table
+from millstream.cli.load.report import print_report, print_status, speed, summary
+from millstream.cli.load.work import LoadOrder, run_load
 from millstream.spark import DeltaSink
 from millstream.spark.load.report import LoadReport
 from millstream.spark.load.status import LoadStatus, PartitionStatus
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
+from millstream.terminal.outcome import CommandError, UsageError
 
 
 def report(sink: str = "delta:lake/orders", **fields: object) -> LoadReport:

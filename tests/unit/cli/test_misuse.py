@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 import millstream
-from millstream.cli import greeting, main, outcome
+from millstream.cli import main
 from millstream.errors import GroupIdNotFoundError, InvalidConfigError, NonEmptyGroupError
+from millstream.terminal import greeting, outcome
 from tests.waiting import SECONDS
 
 Printed = pytest.CaptureFixture[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from millstream.cli.output import rich_table
+from millstream.terminal.output import rich_table
 
 COLUMNS = ("topic", "partition", "committed", "end", "lag", "client")
 ROW = ("a-topic-with-a-long-name-as-they-come", 3, 1_234_567, 1_234_999, 432, "the-client")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.outcome import UsageError
-from millstream.cli.positions import (
+from millstream.terminal.outcome import UsageError
+from millstream.terminal.positions import (
     AtOffset,
     AtTime,
     BeforeEnd,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from millstream.cli.inputs import Draft
-from millstream.cli.outcome import CommandError, Terminated
-from millstream.cli.sending import Sending
-from millstream.cli.stopping import Stopper
+from millstream.cli.commands.sending import Sending
 from millstream.errors import ClosedError, MessageTooLargeError
+from millstream.terminal.inputs import Draft
+from millstream.terminal.outcome import CommandError, Terminated
+from millstream.terminal.stopping import Stopper
 
 Printed = pytest.CaptureFixture[str]
 

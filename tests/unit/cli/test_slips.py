@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.slips import edits, slip_of
+from millstream.cli.errors.slips import edits, slip_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.spelling import as_typed
+from millstream.terminal.spelling import as_typed
 
 
 @pytest.mark.parametrize(

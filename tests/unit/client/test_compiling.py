@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from millstream.client.compiling import BackgroundLoad
-from millstream.wire.jit import Loops
+from millstream.client.background_compile import BackgroundLoad
+from millstream.wire.records.jit import Loops
 
 SECONDS = 60.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.client.versions import BrokerVersions, Negotiation
 from millstream.errors import CorruptMessage, ErrorCode, MillstreamError, UnsupportedVersionError
 from millstream.wire import apis
 from millstream.wire.frames import encode_response
 from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from millstream.wire.versions import BrokerVersions, Negotiation
 
 
 def answer(version: int, code: int, *keys: tuple[int, int, int]) -> memoryview:

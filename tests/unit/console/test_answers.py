@@ -8,11 +8,11 @@ from millstream.admin import PartitionLag
 from millstream.console import answers
 from millstream.console.loads import TableLook, loads_in
 from millstream.console.looking import PartitionLook
-from millstream.console.pages import paging_of
 from millstream.console.records import Range, from_offset, newest
-from millstream.console.sampling import Rates
+from millstream.console.views.sampling import Rates
+from millstream.console.web.pages import paging_of
 from millstream.model import TopicPartition
-from millstream.spark.load.marks import STARTING, Mark
+from millstream.spark.load.decisions.commit_metadata import STARTING, Mark
 from tests.unit.console.looks import group, snapshot, topic
 
 

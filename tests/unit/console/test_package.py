@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-CONSOLE = ROOT / "src" / "millstream" / "console"
+CONSOLE = ROOT / "src" / "millstream" / "console" / "web"
 
 
 def test_the_wheel_holds_templates_and_static_files(tmp_path: Path) -> None:
@@ -21,4 +21,4 @@ def test_the_wheel_holds_templates_and_static_files(tmp_path: Path) -> None:
     files = [path for folder in ("templates", "static") for path in (CONSOLE / folder).iterdir()]
     assert len(files) >= 7
     for path in files:
-        assert f"millstream/console/{path.parent.name}/{path.name}" in names
+        assert f"millstream/console/web/{path.parent.name}/{path.name}" in names

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.console.charts import lag_chart
-from millstream.console.sampling import (
+from millstream.console.views.charts import lag_chart
+from millstream.console.views.sampling import (
     History,
     Outlook,
     Pace,

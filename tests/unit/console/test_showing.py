@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.console.showing import Shown, shown, visible
+from millstream.console.views.showing import Shown, shown, visible
 
 
 @pytest.mark.parametrize(

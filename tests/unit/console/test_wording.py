@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.console.wording import count, duration, number, partitions, rate
+from millstream.console.views.wording import count, duration, number, partitions, rate
 
 
 def test_numbers() -> None:

@@ -13,13 +13,6 @@ from millstream.client.cluster import Broker, Cluster, PartitionInfo, TopicInfo
 from millstream.consumer.sends import Node, Send
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
-from millstream.wire.batches import (
-    ControlType,
-    RecordData,
-    encode_batch,
-    read_header,
-)
-from millstream.wire.crc32c import crc32c
 from millstream.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -38,6 +31,13 @@ from millstream.wire.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from millstream.wire.records.batches import (
+    ControlType,
+    RecordData,
+    encode_batch,
+    read_header,
+)
+from millstream.wire.records.crc32c import crc32c
 from millstream.wire.schema import Request, Response
 
 T0 = TopicPartition("t", 0)

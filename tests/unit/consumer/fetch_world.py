@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.consumer.fetch_events import CommittedNeeded, FetchEvent, LeadersTold, MetadataNeeded
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.fetcher import Fetcher
-from millstream.consumer.records import Record
+from millstream.consumer.decoding.records import Record
+from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent, LeadersTold, MetadataNeeded
+from millstream.consumer.fetching.fetcher import Fetcher
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Send
 from millstream.errors import NetworkError
 from millstream.model import OffsetAndMetadata, TopicPartition

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.consumer import compiling
-from millstream.consumer.arrow import column_type, to_record_batch
-from millstream.consumer.columns import Columns, decode_columns, decode_compiled
-from millstream.consumer.handouts import Deserializers, deserialize
+from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.decoding.arrow import column_type, to_record_batch
+from millstream.consumer.decoding.columns import Columns, decode_columns, decode_compiled
+from millstream.consumer.fetching.drain import Deserializers, deserialize
 from millstream.errors import ConfigError
 from millstream.model import TimestampType, TopicPartition
 from millstream.serde import deserializer
-from millstream.wire.batches import RecordData, decode_batch, encode_batch, read_header
-from millstream.wire.decode import Kernels
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, read_header
+from millstream.wire.records.decode import Kernels
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +153,9 @@ def test_pandas_is_not_imported_by_a_first_poll() -> None:
 import sys
 import numpy as np
 import pyarrow as pa
-from millstream.consumer.arrow import to_record_batch
-from millstream.consumer.columns import Columns
-from millstream.consumer.fields import Numbers
+from millstream.consumer.decoding.arrow import to_record_batch
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.fields import Numbers
 numbers = Numbers(np.arange(2)), Numbers(np.arange(2))
 plain = [0, 1], [5, 6]
 for offsets, times in (plain, numbers):

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumer import compiling
-from millstream.consumer.columns import Columns, Stretch, decode_compiled, decode_stretch
-from millstream.consumer.fields import Fields, Numbers, Texts
-from millstream.consumer.handouts import Deserializers, deserialize
-from millstream.consumer.records import Records
+from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.decoding.columns import Columns, Stretch, decode_compiled, decode_stretch
+from millstream.consumer.decoding.fields import Fields, Numbers, Texts
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.drain import Deserializers, deserialize
 from millstream.model import TimestampType, TopicPartition
 from millstream.serde import deserializer
-from millstream.wire.batches import RecordData, decode_batch, encode_batch, read_header
-from millstream.wire.codecs import Codec
-from millstream.wire.decode import Kernels
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, read_header
+from millstream.wire.records.codecs import Codec
+from millstream.wire.records.decode import Kernels
 
 T0 = TopicPartition("t", 0)
 FIELD = st.none() | st.binary(max_size=12)

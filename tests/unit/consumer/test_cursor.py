@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.consumer.buffers import Cursor
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.positions import Position
+from millstream.consumer.fetching.buffers import Cursor
+from millstream.consumer.fetching.positions import Position
+from millstream.consumer.fetching.settings import FetchSettings
 from millstream.model import TopicPartition
-from millstream.wire.batches import RecordData, encode_batch
 from millstream.wire.messages.fetch import AbortedTransaction
+from millstream.wire.records.batches import RecordData, encode_batch
 
 
 def test_a_copy_has_all_that_the_cursor_has_and_moves_alone() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetch_sessions import FetchPlan, FetchSession, PartitionFetch
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
+from millstream.consumer.fetching.sessions import FetchPlan, FetchSession, PartitionFetch
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import (
@@ -14,7 +14,7 @@ from millstream.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from millstream.wire.primitives import INT32_MAX
+from millstream.wire.records.primitives import INT32_MAX
 from millstream.wire.schema import ZERO_UUID
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, topic_id
 from tests.unit.consumer.fetch_world import World, values

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.config import ConsumerConfig
-from millstream.consumer.fetch_events import MetadataNeeded
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, NotWanted, Paused
+from millstream.consumer.fetching.events import MetadataNeeded
+from millstream.consumer.fetching.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, NotWanted, Paused
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetch_events import LeadersTold, MetadataNeeded
-from millstream.consumer.reasons import Retrying
+from millstream.consumer.fetching.events import LeadersTold, MetadataNeeded
+from millstream.consumer.fetching.reasons import Retrying
 from millstream.consumer.sends import Node
 from millstream.errors import (
     CorruptMessage,

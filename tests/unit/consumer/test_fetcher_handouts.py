@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.handouts import RAW, Deserializers, draw
+from millstream.consumer.fetching.drain import RAW, Deserializers, draw
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import CorruptBatch, DeserializationError, UnsupportedMagic
 from millstream.model import Header, OffsetAndMetadata, TimestampType, TopicPartition
-from millstream.wire.batches import ControlType, RecordData, read_header
-from millstream.wire.codecs import Codec
+from millstream.wire.records.batches import ControlType, RecordData, read_header
+from millstream.wire.records.codecs import Codec
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World, values
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.reasons import Retrying
+from millstream.consumer.fetching.reasons import Retrying
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Send
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
 from millstream.wire.messages.fetch import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.reasons import Buffered
+from millstream.consumer.fetching.reasons import Buffered
+from millstream.consumer.fetching.settings import FetchSettings
 from millstream.consumer.sends import Node
 from millstream.model import TopicPartition
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster

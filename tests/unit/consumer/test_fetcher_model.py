@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.handouts import RAW, Handout, draw
-from millstream.consumer.positions import Phase
-from millstream.consumer.records import Records
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.drain import RAW, Handout, draw
+from millstream.consumer.fetching.positions import Phase
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import NetworkError, RequestTimedOutError
 from millstream.model import TopicPartition
-from millstream.wire.batches import ControlType
+from millstream.wire.records.batches import ControlType
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World
 

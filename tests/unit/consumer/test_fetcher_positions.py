@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetch_events import (
+from millstream.consumer.fetching.events import (
     CommittedNeeded,
     LogTruncated,
     MetadataNeeded,
     PositionLost,
     PositionReset,
 )
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.fetcher import Fetcher
-from millstream.consumer.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
+from millstream.consumer.fetching.fetcher import Fetcher
+from millstream.consumer.fetching.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,

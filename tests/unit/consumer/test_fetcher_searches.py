@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetch_events import FetchEvent, MetadataNeeded, OffsetsFound, OffsetsNotFound
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, OffsetsFound, OffsetsNotFound
+from millstream.consumer.fetching.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from millstream.consumer.fetching.settings import FetchSettings
 from millstream.errors import (
     ErrorCode,
     MillstreamTimeoutError,

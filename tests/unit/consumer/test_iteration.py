@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from millstream.consumer.columns import Columns
-from millstream.consumer.iteration import Iteration
-from millstream.consumer.records import Records
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.user.iteration import Iteration
 from millstream.model import OffsetAndMetadata, TimestampType, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

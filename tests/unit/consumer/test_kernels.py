@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from millstream.consumer import compiling, kernels
-from millstream.consumer.kernels import Decoder
+from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.decoding import decoder as kernels
+from millstream.consumer.decoding.decoder import Decoder
 
 
 def test_it_is_loaded_when_there_was_volume_and_not_while_the_first_records_are_waited_for(

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from millstream.consumer.fetch_settings import FetchSettings, ResetStrategy
-from millstream.consumer.positions import ALLOWED, Leader, PartitionState, Phase, Position, Positions
+from millstream.consumer.fetching.positions import ALLOWED, Leader, PartitionState, Phase, Position, Positions
+from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.columns import Columns
-from millstream.consumer.fetch_settings import FetchSettings
-from millstream.consumer.positions import Positions
-from millstream.consumer.progress import Progress
-from millstream.consumer.records import Records
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.positions import Positions
+from millstream.consumer.fetching.settings import FetchSettings
+from millstream.consumer.user.progress import Progress
 from millstream.model import OffsetAndMetadata, TimestampType
 from tests.unit.consumer.fake_cluster import T0, T1, FakeCluster, FakeLog
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumer.columns import Columns, decode_columns
-from millstream.consumer.records import Record, Records
+from millstream.consumer.decoding.columns import Columns, decode_columns
+from millstream.consumer.decoding.records import Record, Records
 from millstream.model import TimestampType, TopicPartition
-from millstream.wire.batches import RecordData, encode_batch, read_header
+from millstream.wire.records.batches import RecordData, encode_batch, read_header
 
 
 def columns(topic: str, partition: int, first: int, count: int) -> Columns:

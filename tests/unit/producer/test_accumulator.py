@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.producer.accumulator import NEVER_MS, Accumulator, Limits, Topic
-from millstream.producer.batch import Batch
-from millstream.producer.partitioner import partition_for_key
+from millstream.producer.core.accumulator import NEVER_MS, Accumulator, Limits, Topic
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.partitioner import partition_for_key
 
 SIZE = 40
 

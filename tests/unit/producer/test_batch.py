@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.producer.accumulator import PartitionQueue
-from millstream.producer.batch import Batch
-from millstream.producer.block import Block
-from millstream.producer.columns import Columns, column_of, headers_of, row_numbers
-from millstream.producer.kernels import encoder
-from millstream.producer.times import Times
-from millstream.wire.batches import BATCH_OVERHEAD, decode_batch, read_header
-from millstream.wire.codecs import Codec
-from millstream.wire.encode import load
+from millstream.producer.core.accumulator import PartitionQueue
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.block import Block
+from millstream.producer.core.columns import Columns, column_of, headers_of, row_numbers
+from millstream.producer.core.encoder import encoder
+from millstream.producer.core.times import Times
+from millstream.wire.records.batches import BATCH_OVERHEAD, decode_batch, read_header
+from millstream.wire.records.codecs import Codec
+from millstream.wire.records.encode import load
 
 RECORDS = st.tuples(
     st.none() | st.binary(max_size=50),

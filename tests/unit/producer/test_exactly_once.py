@@ -14,10 +14,10 @@ import pytest
 
 from millstream.client.backoff import Backoff
 from millstream.errors import ErrorCode, NetworkError, for_code
-from millstream.producer.accumulator import Accumulator, Limits
-from millstream.producer.batch import Batch
-from millstream.producer.sender import Finished, Sender, SendLimits
-from millstream.producer.sequences import Sequences
+from millstream.producer.core.accumulator import Accumulator, Limits
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.sender import Finished, Sender, SendLimits
+from millstream.producer.core.sequences import Sequences
 from tests.unit.producer.test_sender import cluster_of
 
 PARTITIONS = 2

@@ -19,6 +19,7 @@ from millstream.errors import (
     NetworkError,
 )
 from millstream.model import RecordMetadata
+from millstream.producer.core.times import Times
 from millstream.producer.futures import (
     UNSHARED,
     Board,
@@ -28,7 +29,6 @@ from millstream.producer.futures import (
     new_future,
     run_callback,
 )
-from millstream.producer.times import Times
 from tests.waiting import SECONDS, until
 
 

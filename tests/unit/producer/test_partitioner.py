@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.producer.partitioner import murmur2, next_sticky, partition_for_key
+from millstream.producer.core.partitioner import murmur2, next_sticky, partition_for_key
 
 VECTORS = [
     ("", 275646681, 2),

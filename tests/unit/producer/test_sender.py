@@ -15,10 +15,10 @@ from millstream.errors import (
     NetworkError,
     for_code,
 )
-from millstream.producer.accumulator import Accumulator, Limits
-from millstream.producer.batch import Batch
-from millstream.producer.sender import Finished, Plan, Sender, SendLimits
-from millstream.producer.sequences import MAX_EPOCH, Sequences
+from millstream.producer.core.accumulator import Accumulator, Limits
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.sender import Finished, Plan, Sender, SendLimits
+from millstream.producer.core.sequences import MAX_EPOCH, Sequences
 
 
 def cluster_of(leaders: Iterable[int | None]) -> Cluster:

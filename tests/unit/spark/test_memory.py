@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from millstream.spark.memory import keep_freed
+from millstream.spark.reading.memory import keep_freed
 if sys.argv[1] == "kept":
     assert keep_freed()
 def use():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import CorruptBatch, UnsupportedMagic
 from millstream.model import TimestampType
-from millstream.wire.batches import (
+from millstream.wire.records.batches import (
     BATCH_OVERHEAD,
     HEADER,
     BatchHeader,
@@ -28,7 +28,7 @@ from millstream.wire.batches import (
     read_control_type,
     read_header,
 )
-from millstream.wire.codecs import Codec
+from millstream.wire.records.codecs import Codec
 
 with warnings.catch_warnings():  # kafka-python 3.0 reads its schemas in a deprecated way
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from google_crc32c import value
 
-from millstream.wire.checksum_loop import compile_checksum_loop
+from millstream.wire.records.checksum_loop import compile_checksum_loop
 
 if TYPE_CHECKING:
-    from millstream.wire.checksum_loop import ChecksumLoop
+    from millstream.wire.records.checksum_loop import ChecksumLoop
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import CorruptBatch
-from millstream.wire.codecs import Codec, compress, decompress
+from millstream.wire.records.codecs import Codec, compress, decompress
 from tests.waiting import soon_enough
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -137,7 +137,7 @@ def test_a_chain_of_empty_gzip_members_is_refused() -> None:
 _BOMB = """
 import resource, sys
 from millstream.errors import CorruptBatch
-from millstream.wire.codecs import Codec, compress, decompress, _pyarrow
+from millstream.wire.records.codecs import Codec, compress, decompress, _pyarrow
 _pyarrow()
 codec = Codec[sys.argv[1]]
 bomb = sys.stdin.buffer.read()

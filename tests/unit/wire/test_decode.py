@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.wire.batches import RecordData, encode_batch
-from millstream.wire.decode import Kernels, expand, load
+from millstream.wire.records.batches import RecordData, encode_batch
+from millstream.wire.records.decode import Kernels, expand, load
 from tests import fuzz_decode
 
 
@@ -68,7 +68,7 @@ def test_it_works_where_no_compiled_code_can_be_kept(tmp_path: Path) -> None:
     obstacle.touch()
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(obstacle / "cache")}
     code = (
-        "from millstream.wire import decode, jit; "
+        "from millstream.wire.records import decode, jit; "
         "print(jit.compile_loop(decode._MEASURE, decode.__file__, 'decode', None, {'cache': True}))"
     )
     done = subprocess.run(

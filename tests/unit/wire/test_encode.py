@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.producer.columns import Columns, column_of, encode_lists, headers_of, no_fields, row_numbers
-from millstream.producer.partitioner import murmur2, partition_for_key
-from millstream.producer.times import Times
-from millstream.wire.batches import BATCH_OVERHEAD, RecordData, decode_batch, encode_batch
-from millstream.wire.encode import Kernels, compile_kernels, expand, load, write_header
+from millstream.producer.core.columns import (
+    Columns,
+    column_of,
+    encode_lists,
+    headers_of,
+    no_fields,
+    row_numbers,
+)
+from millstream.producer.core.partitioner import murmur2, partition_for_key
+from millstream.producer.core.times import Times
+from millstream.wire.records.batches import BATCH_OVERHEAD, RecordData, decode_batch, encode_batch
+from millstream.wire.records.encode import Kernels, compile_kernels, expand, load, write_header
 
 FIELD = st.none() | st.binary(max_size=70) | st.sampled_from([b"", b"x" * 63, b"x" * 64, b"x" * 9000])
 HEADERS = st.lists(
@@ -181,7 +188,10 @@ def test_it_works_where_no_compiled_code_can_be_kept(tmp_path: Path) -> None:
     obstacle = tmp_path / "file"
     obstacle.touch()
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(obstacle / "cache")}
-    code = "from millstream.wire import encode as e; print(e._compile(e._GROUP_ROWS, None, {'cache': True}))"
+    code = (
+        "from millstream.wire.records import encode as e; "
+        "print(e._compile(e._GROUP_ROWS, None, {'cache': True}))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
     )

@@ -42,12 +42,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.broker.groups.admin import Admin
-from millstream.broker.groups.commits import Commits
-from millstream.broker.groups.deletions import Deletions
-from millstream.broker.groups.fetches import Fetches
-from millstream.broker.groups.group import ClassicGroup
-from millstream.broker.groups.joining import Joining
 from millstream.broker.groups.metrics import Counters, Gauges
 from millstream.broker.groups.outcome import (
     Caller,
@@ -59,14 +53,20 @@ from millstream.broker.groups.outcome import (
     Ticket,
     answer_for_append_error,
 )
-from millstream.broker.groups.rebalance import Rebalances
-from millstream.broker.groups.records import GroupRecord
-from millstream.broker.groups.responses import error_response, fetch_error, join_error, sync_error
+from millstream.broker.groups.requests.commits import Commits
+from millstream.broker.groups.requests.deletions import Deletions
+from millstream.broker.groups.requests.describe import Admin
+from millstream.broker.groups.requests.fetches import Fetches
+from millstream.broker.groups.requests.joining import Joining
+from millstream.broker.groups.requests.rebalance import Rebalances
+from millstream.broker.groups.requests.responses import error_response, fetch_error, join_error, sync_error
+from millstream.broker.groups.requests.syncing import Heartbeats, Leaving, Syncing
 from millstream.broker.groups.settings import GroupSettings
-from millstream.broker.groups.states import GroupState
-from millstream.broker.groups.store import Store
-from millstream.broker.groups.syncing import Heartbeats, Leaving, Syncing
-from millstream.broker.groups.table import RETENTION_TIMER, GroupTable, TimerKey, TimerKind
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.records import GroupRecord
+from millstream.broker.groups.state.states import GroupState
+from millstream.broker.groups.state.store import Store
+from millstream.broker.groups.state.table import RETENTION_TIMER, GroupTable, TimerKey, TimerKind
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest

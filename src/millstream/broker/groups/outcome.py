@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from millstream.broker.groups.records import GroupRecord
+from millstream.broker.groups.state.records import GroupRecord
 from millstream.errors import ErrorCode
 from millstream.wire.schema import Response
 

@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.broker.log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
-from millstream.wire.batches import (
-    BATCH_OVERHEAD,
-    CODEC_MASK,
-    CRC_START,
-    LOG_OVERHEAD,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-)
-from millstream.wire.codecs import Codec
 from millstream.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     InitProducerIdRequest,
@@ -30,6 +21,15 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from millstream.wire.records.batches import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CRC_START,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
+from millstream.wire.records.codecs import Codec
 
 if TYPE_CHECKING:
     from millstream.broker.broker import Broker

@@ -16,7 +16,7 @@ from typing import Any
 from millstream.errors import ConfigError
 from millstream.model import TimestampType
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Integer, read_flag, read_names, read_text
-from millstream.wire.codecs import Codec
+from millstream.wire.records.codecs import Codec
 
 _DAY_MS = 24 * 60 * 60 * 1000
 

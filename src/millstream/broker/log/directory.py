@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from millstream.broker.log import checkpoints
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import TEMPORARY_SUFFIX, Files, OpenFile, StrPath, write_all
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.recovery import RecoveryReport
-from millstream.broker.log.segment import FilePool
+from millstream.broker.log.recovery import checkpoints
+from millstream.broker.log.recovery.opening import RecoveryReport
+from millstream.broker.log.segments.segment import FilePool
 from millstream.broker.log.topics import Topic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError
 from millstream.model import TopicPartition

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
-from millstream.wire.primitives import Buffer
+from millstream.wire.records.primitives import Buffer
 
 StrPath = str | os.PathLike[str]
 

@@ -12,19 +12,21 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from millstream.broker.log import checkpoints, recovery, retention
-from millstream.broker.log.compaction import CompactionPlan, CompactionResult, Source
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import Files, StrPath
 from millstream.broker.log.producers import ProducedBatch, follows, refuse
-from millstream.broker.log.recovery import CLEANER_FILE, START_OFFSET_FILE
-from millstream.broker.log.segment import LOG_SUFFIX, FilePool, Placed, Segment
+from millstream.broker.log.recovery import checkpoints
+from millstream.broker.log.recovery import opening as recovery
+from millstream.broker.log.recovery.opening import CLEANER_FILE, START_OFFSET_FILE
+from millstream.broker.log.segments.segment import LOG_SUFFIX, FilePool, Placed, Segment
 from millstream.broker.log.store import LogStore
+from millstream.broker.log.upkeep import retention
+from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionResult, Source
 from millstream.broker.log.validation import recompress, validate
 from millstream.errors import InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 from millstream.model import TimestampType
-from millstream.wire.batches import NO_TIMESTAMP, BatchHeader, iter_headers, patch_batch
-from millstream.wire.primitives import Buffer
+from millstream.wire.records.batches import NO_TIMESTAMP, BatchHeader, iter_headers, patch_batch
+from millstream.wire.records.primitives import Buffer
 from millstream.wire.slices import EMPTY_SLICE, FileSlice
 
 

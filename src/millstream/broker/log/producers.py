@@ -15,7 +15,7 @@ from collections import deque
 from typing import NamedTuple, NoReturn
 
 from millstream.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
-from millstream.wire.batches import add_sequence
+from millstream.wire.records.batches import add_sequence
 
 REMEMBERED_BATCHES = 5
 """As many as a producer may have in flight."""

@@ -8,22 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from millstream.broker.log import recovery
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.durability import SyncTicket, Unsynced
 from millstream.broker.log.epochs import LeaderEpochs
 from millstream.broker.log.files import TEMPORARY_SUFFIX, write_all
 from millstream.broker.log.producers import ProducerStates
-from millstream.broker.log.recovery import EPOCHS_FILE, LoadedLog, RecoveryReport
-from millstream.broker.log.segment import (
+from millstream.broker.log.recovery import opening as recovery
+from millstream.broker.log.recovery.opening import EPOCHS_FILE, LoadedLog, RecoveryReport
+from millstream.broker.log.recovery.snapshots import Snapshot, SnapshotFiles
+from millstream.broker.log.segments.ordered import Segments
+from millstream.broker.log.segments.segment import (
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
     FilePool,
     Segment,
 )
-from millstream.broker.log.segments import Segments
-from millstream.broker.log.snapshots import Snapshot, SnapshotFiles
-from millstream.broker.log.swap import SwapName, put_out, swap_in
+from millstream.broker.log.upkeep.swap import SwapName, put_out, swap_in
 from millstream.errors import CorruptBatch, KafkaStorageError
 
 

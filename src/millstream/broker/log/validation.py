@@ -4,7 +4,7 @@ compacted topics, whose records need keys, and for topics that are kept in a cod
 from __future__ import annotations
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.raw_records import iter_raw_records, plain_records
+from millstream.broker.log.segments.raw_records import iter_raw_records, plain_records
 from millstream.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -12,7 +12,7 @@ from millstream.errors import (
     RecordListTooLargeError,
 )
 from millstream.model import TimestampType
-from millstream.wire.batches import (
+from millstream.wire.records.batches import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_BIT,
@@ -26,8 +26,8 @@ from millstream.wire.batches import (
     check_crc,
     read_header,
 )
-from millstream.wire.codecs import Codec, compress
-from millstream.wire.primitives import Buffer
+from millstream.wire.records.codecs import Codec, compress
+from millstream.wire.records.primitives import Buffer
 
 _ORDINARY_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
 

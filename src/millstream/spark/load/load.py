@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ConfigError, MisuseError
 from millstream.model import TopicPartition
-from millstream.spark.load.asking import Asking
-from millstream.spark.load.clients import Clients
-from millstream.spark.load.cycles import Bounds
-from millstream.spark.load.decisions import OnRecreated, Rules, Starting
-from millstream.spark.load.fitting import Wishes, bounds_for, check_fit, check_query, check_tables
-from millstream.spark.load.members import Member
-from millstream.spark.load.pipeline import Pipeline, Shaping
-from millstream.spark.load.planning import Aligned, Planner
+from millstream.spark.load.decisions.cycles import Bounds
+from millstream.spark.load.decisions.starts import OnRecreated, Rules, Starting
+from millstream.spark.load.engine.background import Later
+from millstream.spark.load.engine.clients import Clients
+from millstream.spark.load.engine.interruptible_admin import Asking
+from millstream.spark.load.engine.members import Member
+from millstream.spark.load.engine.planning import Aligned, Planner
+from millstream.spark.load.engine.requirements import Wishes, bounds_for, check_fit, check_query, check_tables
+from millstream.spark.load.engine.run import Job, Run
+from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.engine.watching import Snapshot
+from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 from millstream.spark.load.points import Detail, Observer, Point, nobody
 from millstream.spark.load.report import LoadReport
-from millstream.spark.load.run import Job, Run
-from millstream.spark.load.starting import Later
-from millstream.spark.load.stopping import Stop, StoppedError
-from millstream.spark.load.topics import Topics
-from millstream.spark.load.watching import Snapshot
 from millstream.spark.sinks.base import Sink
 
 if TYPE_CHECKING:

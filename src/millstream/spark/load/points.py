@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
 
 
 class Point(StrEnum):

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
 from millstream.model import TopicPartition
-from millstream.spark.load import columns
-from millstream.spark.load.pipeline import Pipeline, Tried
-from millstream.spark.load.spark_schema import conformed
-from millstream.spark.load.work import refusals
+from millstream.spark.load.pipeline import columns
+from millstream.spark.load.pipeline.pipeline import Pipeline, Tried
+from millstream.spark.load.pipeline.spark_schema import conformed
+from millstream.spark.load.pipeline.work import refusals
 from millstream.spark.sinks.base import Position, Sink, TaskWriter, label_column
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.spark.load.cycles import merged
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.decisions.cycles import merged
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import LostRange
 
 

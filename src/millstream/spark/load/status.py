@@ -8,11 +8,11 @@ from typing import Any
 
 from millstream.admin import Admin
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions import Refusal, Rules, Situation, Start, decide, progress_of
-from millstream.spark.load.marks import Author, author_of, read_mark
-from millstream.spark.load.planning import other_groups, situation_of
+from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_mark
+from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, decide, progress_of
+from millstream.spark.load.engine.planning import other_groups, situation_of
+from millstream.spark.load.engine.topics import Topics
 from millstream.spark.load.report import lost_values
-from millstream.spark.load.topics import Topics
 from millstream.spark.sinks.base import LostRange, Sink
 
 

@@ -56,7 +56,7 @@ def _delta(place: _Place) -> Sink:
     if not place.rest:
         raise ConfigError("delta: needs a directory: delta:lake/orders")
     require("deltalake", "spark")
-    from millstream.spark.sinks.delta import DeltaSink
+    from millstream.spark.sinks.delta.sink import DeltaSink
 
     if place.target_file_size is None:
         return DeltaSink(place.rest)
@@ -72,15 +72,15 @@ def _postgres(place: _Place) -> Sink:
     _refuse_file_size(place, "PostgreSQL")
     address, topics = place.address, place.topics
     require("psycopg", "postgres")
-    from millstream.spark.sinks.postgres import PostgresSink
-    from millstream.spark.sinks.postgres_names import with_default_table
+    from millstream.spark.sinks.postgres.names import with_default_table
+    from millstream.spark.sinks.postgres.sink import PostgresSink
 
     return PostgresSink(with_default_table(address, topics[0]) if len(topics) == 1 else address)
 
 
 def _topic(place: _Place) -> Sink:
     _refuse_file_size(place, "a topic")
-    from millstream.spark.sinks.topic import TopicSink
+    from millstream.spark.sinks.topic.sink import TopicSink
 
     if place.rest in place.topics:
         raise ConfigError(f"topic:{place.rest} would load the topic into itself: choose another name")

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
-from millstream.broker.groups.records import decode_record, encode_record
 from millstream.broker.groups.settings import GroupSettings
-from millstream.broker.groups.store import Store
+from millstream.broker.groups.state.records import decode_record, encode_record
+from millstream.broker.groups.state.store import Store
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription

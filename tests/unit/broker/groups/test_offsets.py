@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.groups.records import CommittedOffset
+from millstream.broker.groups.state.records import CommittedOffset
 from millstream.errors import ErrorCode
 from millstream.wire.messages.group_offsets import (
     OffsetFetchRequest,

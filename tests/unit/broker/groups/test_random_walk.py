@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from millstream.broker.groups.metrics import Counters
-from millstream.broker.groups.states import GroupState
-from millstream.broker.groups.store import Store
+from millstream.broker.groups.state.states import GroupState
+from millstream.broker.groups.state.store import Store
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.groups.records import (
+from millstream.broker.groups.state.records import (
     CommittedOffset,
     GenerationRecord,
     GroupRecord,

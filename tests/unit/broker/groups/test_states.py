@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.groups.group import ClassicGroup
-from millstream.broker.groups.states import ALLOWED, MEANING, TRANSITIONS, GroupState, mermaid
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.states import ALLOWED, MEANING, TRANSITIONS, GroupState, mermaid
 
 
 def test_every_state_can_be_reached_and_all_end_in_dead() -> None:

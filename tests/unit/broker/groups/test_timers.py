@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.broker.groups.timers import Timers
+from millstream.broker.groups.state.timers import Timers
 
 steps = st.lists(
     st.tuples(st.sampled_from(["set", "cancel", "pass"]), st.integers(0, 5), st.integers(0, 50)),

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.broker.groups.group import ClassicGroup
 from millstream.broker.groups.metrics import Counters
 from millstream.broker.groups.outcome import Outcome
-from millstream.broker.groups.states import GroupState
-from millstream.broker.groups.table import join_timer, session_timer, sync_timer
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.states import GroupState
+from millstream.broker.groups.state.table import join_timer, session_timer, sync_timer
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_admin import DeleteGroupsResponse

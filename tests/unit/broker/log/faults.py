@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from millstream.broker.log.files import Files, OpenFile, StrPath
-from millstream.wire.primitives import Buffer
+from millstream.wire.records.primitives import Buffer
 
 
 class Faults:

@@ -7,7 +7,7 @@ import pytest
 from millstream.broker.log.config import CONFIG_DEFINITIONS, DEFINITIONS_BY_NAME, ConfigType, LogConfig
 from millstream.errors import ConfigError
 from millstream.model import TimestampType
-from millstream.wire.codecs import Codec
+from millstream.wire.records.codecs import Codec
 
 KAFKA_4_1_DEFAULTS = {
     "cleanup.policy": "delete",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.segment import LOG_SUFFIX
+from millstream.broker.log.segments.segment import LOG_SUFFIX
 from millstream.errors import KafkaStorageError
 from tests.unit.broker.log.faults import FaultyFiles
 from tests.unit.broker.log.support import NOW, fill, make_batch, numbers, open_log, sync

@@ -14,7 +14,7 @@ import pytest
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.partition import PartitionLog
 from millstream.errors import KafkaStorageError, OutOfOrderSequenceNumberError
-from millstream.wire.batches import RecordData, read_header
+from millstream.wire.records.batches import RecordData, read_header
 from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all
 

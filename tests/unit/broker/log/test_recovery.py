@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream.broker.log.recovery import EPOCHS_FILE
-from millstream.broker.log.segment import LOG_SUFFIX
+from millstream.broker.log.recovery.opening import EPOCHS_FILE
+from millstream.broker.log.segments.segment import LOG_SUFFIX
 from millstream.errors import KafkaStorageError
-from millstream.wire.batches import RecordData, encode_batch
+from millstream.wire.records.batches import RecordData, encode_batch
 from tests.unit.broker.log.faults import CountingFiles, NothingSurvives, PowerLossFiles
 from tests.unit.broker.log.support import NOW, fill, make_batch, numbers, open_log, read_all, sync
 

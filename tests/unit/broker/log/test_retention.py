@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.retention import expired
+from millstream.broker.log.upkeep.retention import expired
 from tests.unit.broker.log.support import NOW, fill, make_batch, numbers, open_log
 
 HOUR_MS = 60 * 60 * 1000

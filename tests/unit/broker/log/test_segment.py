@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.index import IndexBytes, SegmentIndex
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.segment import FilePool, walk
+from millstream.broker.log.segments.index import IndexBytes, SegmentIndex
+from millstream.broker.log.segments.segment import FilePool, walk
 from millstream.errors import CorruptBatch, KafkaStorageError
-from millstream.wire.batches import read_header
+from millstream.wire.records.batches import read_header
 from tests.unit.broker.log.support import NOW, QuickFiles, fill, make_batch, numbers, open_log, sync
 
 

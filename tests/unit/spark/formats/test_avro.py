@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from millstream.errors import ConfigError
 from millstream.serde import AvroSerializer
-from millstream.spark.load import ddl
-from millstream.spark.load.formats.avro import AvroParser, schema_text
-from millstream.spark.load.formats.parsed import RejectError
+from millstream.spark.load.pipeline import ddl
+from millstream.spark.load.pipeline.formats.avro import AvroParser, schema_text
+from millstream.spark.load.pipeline.formats.parsed import RejectError
 
 
 def record(**fields: Any) -> str:

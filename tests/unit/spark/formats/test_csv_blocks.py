@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError
-from millstream.spark.load import ddl
-from millstream.spark.load.formats.csv import CsvParser
-from millstream.spark.load.formats.csv_rows import CsvRows
-from millstream.spark.load.formats.parsed import one_by_one
+from millstream.spark.load.pipeline import ddl
+from millstream.spark.load.pipeline.formats.csv import CsvParser
+from millstream.spark.load.pipeline.formats.csv_rows import CsvRows
+from millstream.spark.load.pipeline.formats.parsed import one_by_one
 
 SCHEMA = ddl.parse(
     "id LONG NOT NULL, small BYTE, price DOUBLE, single FLOAT, name STRING, flag BOOLEAN, d DECIMAL(6,2), "

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.spark.load import ddl
-from millstream.spark.load.formats import json_scan
-from millstream.spark.load.formats.json import JsonParser
-from millstream.spark.load.formats.json_rows import JsonRows
-from millstream.spark.load.formats.parsed import one_by_one
+from millstream.spark.load.pipeline import ddl
+from millstream.spark.load.pipeline.formats import json_scan
+from millstream.spark.load.pipeline.formats.json import JsonParser
+from millstream.spark.load.pipeline.formats.json_rows import JsonRows
+from millstream.spark.load.pipeline.formats.parsed import one_by_one
 
 SCHEMA = ddl.parse(
     "id LONG NOT NULL, small BYTE, price DOUBLE, single FLOAT, name STRING, flag BOOLEAN, "

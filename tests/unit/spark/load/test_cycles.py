@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model import TopicPartition
-from millstream.spark.load.cycles import (
+from millstream.spark.load.decisions.cycles import (
     Backlog,
     Bounds,
     Pace,
@@ -18,7 +18,7 @@ from millstream.spark.load.cycles import (
     shares_of,
     within_bytes,
 )
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
 
 
 def backlog(partition: int, start: int, end: int) -> Backlog:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions import (
+from millstream.spark.load.decisions.commit_metadata import STARTING, Author, Mark, author_of, read_mark
+from millstream.spark.load.decisions.starts import (
     LostOffsets,
     Refusal,
     Rules,
@@ -16,7 +17,6 @@ from millstream.spark.load.decisions import (
     decide,
     progress_of,
 )
-from millstream.spark.load.marks import STARTING, Author, Mark, author_of, read_mark
 from millstream.spark.sinks.base import Loss, Progress, Standing
 
 SINK = "delta:lake/orders"

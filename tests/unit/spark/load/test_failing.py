@@ -23,11 +23,11 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from millstream.spark.load.failing import TRIES_CONTINUOUS, TRIES_ONCE, Outlook, Patience, outlook
-from millstream.spark.load.jobs import TaskFailedError
+from millstream.spark.load.engine.retries import TRIES_CONTINUOUS, TRIES_ONCE, Outlook, Patience, outlook
+from millstream.spark.load.engine.stopping import Stop
+from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.report import CycleReport, Tally
-from millstream.spark.load.stopping import Stop
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import (
     ProgressConflictError,
     SchemaConflictError,

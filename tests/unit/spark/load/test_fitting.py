@@ -9,8 +9,8 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.spark import DeltaSink, Load, PostgresSink, TopicSink
-from millstream.spark.load.cycles import Bounds
-from millstream.spark.load.fitting import bounds_for
+from millstream.spark.load.decisions.cycles import Bounds
+from millstream.spark.load.engine.requirements import bounds_for
 from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import SinkError
 

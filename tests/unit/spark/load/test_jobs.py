@@ -6,8 +6,8 @@ import traceback
 
 import pytest
 
-from millstream.spark.load.jobs import JobInterruptedError, TaskFailedError, _translated
-from millstream.spark.ranges import OffsetRange
+from millstream.spark.load.pipeline.jobs import JobInterruptedError, TaskFailedError, _translated
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import SinkError
 
 OF_RDD = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n: "

@@ -8,8 +8,8 @@ import pytest
 
 from millstream.errors import GroupAuthorizationFailedError, LoadFailedError, MillstreamTimeoutError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load import joining
-from millstream.spark.load.stopping import StoppedError
+from millstream.spark.load.engine import joining
+from millstream.spark.load.engine.stopping import StoppedError
 from tests.unit.spark.load.test_run import FakeMember, Stage
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions import Refusal, Rules, Situation, Start, Starting, decide
+from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, Starting, decide
 from millstream.spark.sinks.base import Advance, Progress, Standing
 
 WHERE = TopicPartition("orders", 0)

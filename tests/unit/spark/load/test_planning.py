@@ -6,11 +6,11 @@ import pytest
 
 from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.cycles import Backlog
-from millstream.spark.load.decisions import Rules
-from millstream.spark.load.marks import Mark
-from millstream.spark.load.planning import Aligned, Plan, Planner
-from millstream.spark.load.topics import Topics
+from millstream.spark.load.decisions.commit_metadata import Mark
+from millstream.spark.load.decisions.cycles import Backlog
+from millstream.spark.load.decisions.starts import Rules
+from millstream.spark.load.engine.planning import Aligned, Plan, Planner
+from millstream.spark.load.engine.topics import Topics
 from millstream.spark.sinks.base import Progress, Standing
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
 

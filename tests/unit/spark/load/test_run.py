@@ -10,15 +10,15 @@ import pytest
 
 from millstream.errors import CommitFailedError, LoadFailedError, NetworkError
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load import failing
-from millstream.spark.load.cycles import Bounds
-from millstream.spark.load.decisions import Rules
-from millstream.spark.load.fused import Piece, PieceResult
-from millstream.spark.load.planning import Planner
+from millstream.spark.load.decisions.cycles import Bounds
+from millstream.spark.load.decisions.starts import Rules
+from millstream.spark.load.engine import retries as failing
+from millstream.spark.load.engine.planning import Planner
+from millstream.spark.load.engine.run import Job, Run
+from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.points import Detail, Point
-from millstream.spark.load.run import Job, Run
-from millstream.spark.load.stopping import Stop, StoppedError
-from millstream.spark.load.topics import Topics
 from millstream.spark.sinks.base import Cycle, SinkError, Standing, Written
 from tests.unit.spark.load.world import ID, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
 

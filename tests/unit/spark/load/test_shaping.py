@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.spark.load import columns, ddl
-from millstream.spark.load.partitioning import Partitioning
-from millstream.spark.load.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline import columns, ddl
+from millstream.spark.load.pipeline.partitioning import Partitioning
+from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 
 
 @pytest.mark.parametrize(

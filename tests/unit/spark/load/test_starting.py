@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from millstream.spark.load.starting import Later
-from millstream.spark.load.stopping import Stop, StoppedError
+from millstream.spark.load.engine.background import Later
+from millstream.spark.load.engine.stopping import Stop, StoppedError
 from tests.waiting import SECONDS
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.marks import Mark
+from millstream.spark.load.decisions.commit_metadata import Mark
 from millstream.spark.load.status import LoadStatus, status
 from millstream.spark.sinks.base import LostRange
 from tests.unit.spark.load.world import ID, FakeBrokers, FakeSink, as_sink

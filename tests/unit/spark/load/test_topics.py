@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.model import TopicPartition
-from millstream.spark.load.topics import Seen, Topics
+from millstream.spark.load.engine.topics import Seen, Topics
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers
 
 

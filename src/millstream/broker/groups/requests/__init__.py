@@ -1,0 +1,1 @@
+"""One file per group request (JoinGroup, SyncGroup, OffsetCommit, ...) and the rebalance between them."""

@@ -1,0 +1,152 @@
+"""OffsetCommit.
+
+A commit is checked against the group as it lives now and answered when its records are durable; until then
+nobody sees it. Records of one group become durable in the order in which their commits were accepted, so an
+earlier commit never overwrites a later one, and a commit that a new generation has overtaken was either
+accepted before that generation began or is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.requests.responses import commit_response
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.records import CommittedOffset, OffsetRecord
+from millstream.broker.groups.state.states import GroupState
+from millstream.broker.groups.state.table import GroupTable
+from millstream.errors import ErrorCode
+from millstream.model import TopicPartition
+from millstream.wire.messages.group_offsets import OffsetCommitRequest, OffsetCommitRequestPartition
+
+_GROUP_NOT_FOUND_VERSION: Final = 9
+
+_TopicOutcome = tuple[str, list[tuple[int, int]]]
+"""A topic, and the error of each of its partitions that a commit named."""
+
+
+class Commits:
+    """Handles OffsetCommit."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
+
+    def commit(self, request: OffsetCommitRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
+        outcomes, records = self._sort(request, effects)
+        if _names_unknown_only(outcomes):  # then the group is not even asked
+            effects.reply(parked, commit_response(outcomes))
+            return
+        group = self._table.groups.get(request.group_id)
+        error = self._refusal(group, request, caller.version)
+        if error is not ErrorCode.NONE:
+            self._table.counters.commits_refused += 1
+            effects.reply(parked, commit_response(_refused(outcomes, error)))
+            return
+        if group is not None:
+            self._keep_session(group, request.member_id, effects)
+        if records:
+            group = group or self._table.find_or_create(request.group_id)
+            self._store(group, records, outcomes, parked, effects)
+        else:
+            effects.reply(parked, commit_response(outcomes))
+
+    def _sort(
+        self, request: OffsetCommitRequest, effects: Effects
+    ) -> tuple[list[_TopicOutcome], list[OffsetRecord]]:
+        """What can be stored, as records, and what each partition is answered if that works."""
+        outcomes: list[_TopicOutcome] = []
+        records: list[OffsetRecord] = []
+        expires_ms = self._expires_ms(request, effects)
+        for topic in request.topics:
+            errors: list[tuple[int, int]] = []
+            for entry in topic.partitions:
+                partition = TopicPartition(topic.name, entry.partition_index)
+                error = self._partition_error(partition, entry)
+                errors.append((entry.partition_index, error))
+                if error == ErrorCode.NONE:
+                    value = _committed(entry, effects.moment.epoch_ms, expires_ms)
+                    records.append(OffsetRecord(request.group_id, partition, value))
+            outcomes.append((topic.name, errors))
+        return outcomes, records
+
+    def _partition_error(self, partition: TopicPartition, entry: OffsetCommitRequestPartition) -> ErrorCode:
+        if not self._table.partition_exists(partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len(entry.committed_metadata or "") > self._table.settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def _expires_ms(self, request: OffsetCommitRequest, effects: Effects) -> int | None:
+        retention_ms = request.retention_time_ms
+        return None if retention_ms < 0 else effects.moment.epoch_ms + retention_ms
+
+    def _refusal(self, group: ClassicGroup | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
+        """Who may commit: the members of the current generation, or anyone when there are no members.
+
+        A generation below zero is that of simple consumers and administrators.
+        """
+        generation, instance_id = request.generation_id_or_member_epoch, request.group_instance_id
+        if group is None:
+            if generation < 0:
+                return ErrorCode.NONE
+            new = version >= _GROUP_NOT_FOUND_VERSION
+            return ErrorCode.GROUP_ID_NOT_FOUND if new else ErrorCode.ILLEGAL_GENERATION
+        if group.closing:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and group.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        error = self._table.caller_error(group, request.member_id, instance_id, generation)
+        if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+            # It knows this generation but cannot know what it owns in it: what it commits is from before.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return error
+
+    def _keep_session(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            self._table.keep_session(group, member, effects)
+
+    def _store(
+        self,
+        group: ClassicGroup,
+        records: Sequence[OffsetRecord],
+        outcomes: list[_TopicOutcome],
+        parked: Parked,
+        effects: Effects,
+    ) -> None:
+        def then(error: int, later: Effects) -> None:
+            if error == ErrorCode.NONE:
+                self._table.counters.offsets_committed += len(records)
+            later.reply(parked, commit_response(_with_error(outcomes, error)))
+
+        self._table.write(group, records, effects, then)
+
+
+def _committed(entry: OffsetCommitRequestPartition, epoch_ms: int, expires_ms: int | None) -> CommittedOffset:
+    return CommittedOffset(
+        offset=entry.committed_offset,
+        metadata=entry.committed_metadata or "",
+        leader_epoch=entry.committed_leader_epoch,
+        committed_ms=epoch_ms,
+        expires_ms=expires_ms,
+    )
+
+
+def _names_unknown_only(outcomes: list[_TopicOutcome]) -> bool:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return all(error == unknown for _, errors in outcomes for _, error in errors)
+
+
+def _refused(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
+    """The outcomes of a caller who may not commit: all that exists gets the error, whatever else is wrong."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for topic, errors in outcomes:
+        yield topic, [(partition, was if was == unknown else error) for partition, was in errors]
+
+
+def _with_error(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
+    """The outcomes, where what was to be stored gets the error instead."""
+    for topic, errors in outcomes:
+        yield topic, [(partition, was or error) for partition, was in errors]

@@ -1,0 +1,146 @@
+"""OffsetFetch: only durable offsets are told.
+
+With ``require_stable`` a fetch first waits for what is on its way to the disk when it comes in, so that who
+takes a partition over starts where the last accepted commit says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.requests.responses import NO_OFFSET
+from millstream.broker.groups.state.records import CommittedOffset
+from millstream.broker.groups.state.table import GroupTable
+from millstream.model import TopicPartition
+from millstream.wire.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_SEVERAL_GROUPS_VERSION: Final = 8
+_NOT_COMMITTED: Final = CommittedOffset(offset=NO_OFFSET, metadata="", leader_epoch=-1, committed_ms=-1)
+
+_WantedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
+"""The partitions asked for; None asks for all."""
+
+_FoundTopic = tuple[str, list[tuple[int, CommittedOffset]]]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A fetch, and the writes that it waits for."""
+
+    request: OffsetFetchRequest
+    parked: Parked
+    tokens: set[int]
+
+
+class Fetches:
+    """Handles OffsetFetch."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
+        self._waiting: list[_Waiting] = []
+
+    def __len__(self) -> int:
+        """How many are parked."""
+        return len(self._waiting)
+
+    def fetch(self, request: OffsetFetchRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
+        tokens = self._unsettled(request) if request.require_stable else set()
+        if tokens:
+            self._waiting.append(_Waiting(request, parked, tokens))
+        else:
+            effects.reply(parked, self._answer(request, parked.version))
+
+    def settled(self, token: int, effects: Effects) -> None:
+        """A write's fate is known: answer the fetches that waited for it last."""
+        ready = [waiting for waiting in self._waiting if waiting.tokens == {token}]
+        self._waiting = [waiting for waiting in self._waiting if waiting.tokens != {token}]
+        for waiting in self._waiting:
+            waiting.tokens.discard(token)
+        for waiting in ready:
+            effects.reply(waiting.parked, self._answer(waiting.request, waiting.parked.version))
+
+    def take_waiting(self) -> list[tuple[OffsetFetchRequest, Parked]]:
+        """All that is parked, to be refused."""
+        waiting, self._waiting = self._waiting, []
+        return [(fetch.request, fetch.parked) for fetch in waiting]
+
+    def _unsettled(self, request: OffsetFetchRequest) -> set[int]:
+        names = [group.group_id for group in request.groups] or [request.group_id]
+        groups = [self._table.groups[name] for name in names if name in self._table.groups]
+        return {token for group in groups if group.uncommitted for token in group.writes_in_flight}
+
+    def _answer(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+        if version < _SEVERAL_GROUPS_VERSION:
+            return OffsetFetchResponse(topics=_old_topics(self._find(request.group_id, request.topics)))
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(
+                    group_id=group.group_id, topics=_topics(self._find(group.group_id, group.topics))
+                )
+                for group in request.groups
+            ]
+        )
+
+    def _find(self, group_id: str, wanted: _WantedTopics) -> Iterable[_FoundTopic]:
+        offsets = self._table.store.offsets_of(group_id)
+        if wanted is None:
+            for topic, partitions in groupby(sorted(offsets), key=lambda partition: partition.topic):
+                yield topic, [(found.partition, offsets[found]) for found in partitions]
+        else:
+            for asked in wanted:
+                found = [
+                    (index, offsets.get(TopicPartition(asked.name, index), _NOT_COMMITTED))
+                    for index in asked.partition_indexes
+                ]
+                yield asked.name, found
+
+
+def _topics(found: Iterable[_FoundTopic]) -> list[OffsetFetchResponseTopics]:
+    return [
+        OffsetFetchResponseTopics(
+            name=topic,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                )
+                for index, committed in partitions
+            ],
+        )
+        for topic, partitions in found
+    ]
+
+
+def _old_topics(found: Iterable[_FoundTopic]) -> list[OffsetFetchResponseTopic]:
+    """The same, as versions before 8 have it."""
+    return [
+        OffsetFetchResponseTopic(
+            name=topic,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                )
+                for index, committed in partitions
+            ],
+        )
+        for topic, partitions in found
+    ]

@@ -1,0 +1,1 @@
+"""What the coordinator knows: groups, members, timers, and the records that make them durable."""

@@ -1,0 +1,133 @@
+"""What the parts of the coordinator share: the groups, their deadlines, the store, and how to write to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from millstream.broker.groups.metrics import Counters
+from millstream.broker.groups.outcome import Continuation, Effects
+from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.state.group import ClassicGroup
+from millstream.broker.groups.state.members import Member
+from millstream.broker.groups.state.records import GroupRecord, OffsetRecord
+from millstream.broker.groups.state.states import GroupState
+from millstream.broker.groups.state.store import Store
+from millstream.broker.groups.state.timers import Timers
+from millstream.errors import ErrorCode
+from millstream.model import TopicPartition
+
+
+class TimerKind(Enum):
+    """What a deadline is for."""
+
+    SESSION = auto()
+    """A member, or the owner of a pending member id, must have been heard of."""
+    JOIN = auto()
+    """The join phase ends, with those who are there."""
+    SYNC = auto()
+    """Members that have not synced are dropped."""
+    RETENTION = auto()
+    """Old offsets are looked for."""
+
+
+class TimerKey(NamedTuple):
+    """Whose deadline, and which."""
+
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+RETENTION_TIMER: Final = TimerKey(TimerKind.RETENTION)
+
+
+def join_timer(group: ClassicGroup) -> TimerKey:
+    """The end of the group's join phase."""
+    return TimerKey(TimerKind.JOIN, group.group_id)
+
+
+def sync_timer(group: ClassicGroup) -> TimerKey:
+    """The end of the group's patience with members that do not sync."""
+    return TimerKey(TimerKind.SYNC, group.group_id)
+
+
+def session_timer(group: ClassicGroup, member_id: str) -> TimerKey:
+    """The end of a member's session, or of a pending id's time."""
+    return TimerKey(TimerKind.SESSION, group.group_id, member_id)
+
+
+class GroupTable:
+    """The coordinator's state. ``groups`` may hold other kinds of group one day: what is common to all is
+    found by id here, and the rest is reached through the class of the group."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        partition_exists: Callable[[TopicPartition], bool],
+    ) -> None:
+        self.settings = settings
+        self.new_id = new_id
+        self.partition_exists = partition_exists
+        self.store = Store()
+        self.groups: dict[str, ClassicGroup] = {}
+        self.timers: Timers[TimerKey] = Timers()
+        self.counters = Counters()
+
+    def find_or_create(self, group_id: str) -> ClassicGroup:
+        """The group; a new one is there from its first join or commit on, even if nobody gets in.
+
+        One that stays empty goes with the next look for old offsets.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        return group
+
+    def bury(self, group: ClassicGroup, effects: Effects) -> None:
+        """Take a group that is empty out of the table."""
+        assert not group.members
+        for member_id in group.pending:
+            self.timers.cancel(session_timer(group, member_id))
+        group.pending.clear()
+        group.enter(GroupState.DEAD, effects.moment.epoch_ms)
+        self.groups.pop(group.group_id, None)
+
+    def write(
+        self, group: ClassicGroup, records: Sequence[GroupRecord], effects: Effects, then: Continuation
+    ) -> None:
+        """Write records of one group; ``then`` learns how it went, when what is written can be read."""
+        partitions = [record.partition for record in records if isinstance(record, OffsetRecord)]
+        group.writes_in_flight.append(effects.token)
+        group.uncommitted.update(partitions)
+
+        def settle(error: int, later: Effects) -> None:
+            group.writes_in_flight.remove(effects.token)
+            group.settle_offsets(partitions)
+            then(error, later)
+            if error and group.is_idle and not self.store.knows(group.group_id):
+                self.bury(group, later)  # it was made for this write, which came to nothing
+
+        effects.write(records, settle)
+
+    def keep_session(
+        self, group: ClassicGroup, member: Member, effects: Effects, timeout_ms: int | None = None
+    ) -> None:
+        """The member was heard of: its session starts anew."""
+        timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        self.timers.set(session_timer(group, member.member_id), effects.moment.now_ms + timeout_ms)
+
+    def caller_error(
+        self, group: ClassicGroup | None, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Whether a member may speak for itself in this generation: what syncs and heartbeats check first."""
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.closing:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = group.member_error(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error

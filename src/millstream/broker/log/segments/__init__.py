@@ -1,0 +1,1 @@
+"""The segment files of a log, their indexes, and the records inside them."""

@@ -1,0 +1,300 @@
+"""``millstream group``: list, describe, reset and delete."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli import completion
+from millstream.errors import GroupIdNotFoundError
+from millstream.model import TopicPartition
+from millstream.terminal import options
+from millstream.terminal.outcome import UsageError, warn
+from millstream.terminal.output import print_json, print_lines, print_table
+from millstream.terminal.positions import (
+    AtOffset,
+    AtTime,
+    BeforeEnd,
+    End,
+    GroupPosition,
+    Shift,
+    read_group_position,
+)
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin, OffsetReset
+
+STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
+"""Of classic groups."""
+
+Name = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=completion.groups)
+]
+Names = Annotated[
+    list[str], typer.Argument(metavar="GROUP", help="One group or more.", autocompletion=completion.groups)
+]
+
+
+def group() -> None:
+    """List, describe, move and delete consumer groups.
+
+    [bold]Examples[/bold]
+
+      millstream group list
+      millstream group describe audit
+      millstream group reset audit --to earliest --dry-run
+    """
+
+
+def list_groups(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, as Stable or Empty; repeat it for more.",
+            autocompletion=completion.words(*STATES),
+        ),
+    ] = None,
+    servers: options.Servers = options.DEFAULT_SERVERS,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """List the groups and their states.
+
+    [bold]Examples[/bold]
+
+      millstream group list
+      millstream group list --state Stable --state Empty
+    """
+    states = [_state(text) for text in state or ()]
+    with _admin(servers) as admin:
+        groups = admin.list_groups(states or None)
+    if as_json:
+        print_json(
+            [
+                {
+                    "group": one.group_id,
+                    "state": one.state,
+                    "protocol_type": one.protocol_type,
+                    "type": one.type,
+                }
+                for one in groups
+            ]
+        )
+        return
+    rows = [(one.group_id, one.state) for one in groups]
+    print_lines(
+        ("group", "state"), rows, none="there are no groups: one appears when a consumer joins or commits"
+    )
+
+
+def _state(text: str) -> str:
+    """A state in Kafka's spelling, whatever capitals were typed."""
+    for state in STATES:
+        if state.casefold() == text.casefold():
+            return state
+    raise UsageError(f"--state {text!r} is unknown: choose {', '.join(STATES[:-1])} or {STATES[-1]}")
+
+
+def describe(
+    names: Names,
+    watching: Annotated[
+        bool, typer.Option("--watch", "-w", metavar="", help="Look again and again, and show rates.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --watch looks.")
+    ] = 2.0,
+    servers: options.Servers = options.DEFAULT_SERVERS,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show the members, partitions and lag of groups.
+
+    The lag of a partition is how many records the group has not committed yet.
+
+    [bold]Examples[/bold]
+
+      millstream group describe audit
+      millstream group describe audit --watch
+      millstream group describe audit --json | jq '.[0].lag'
+    """
+    from millstream.cli.errors.names import hints_for_groups
+    from millstream.terminal.group_view import as_values, print_groups, watch
+
+    with _admin(servers) as admin, hints_for_groups(admin, names):
+
+        def look() -> list[dict[str, Any]]:
+            return [as_values(group) for group in admin.describe_groups(names).values()]
+
+        if watching:
+            watch(look, interval, as_json=as_json)
+        elif as_json:
+            print_json(look())
+        else:
+            print_groups(look())
+
+
+def reset(
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="POSITION",
+            help="earliest, latest, an offset, -N (before the end), a time, an age such as 15m, or shift:±N.",
+            autocompletion=completion.words("earliest", "latest", "shift:-", "offset:", "time:"),
+        ),
+    ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only this topic, or TOPIC:0,2 for some partitions; repeat it for more.",
+            show_default="all topics of the group",
+            autocompletion=completion.topics,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show before and after, and change nothing.")
+    ] = False,
+    servers: options.Servers = options.DEFAULT_SERVERS,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Move a group to another place in its topics.
+
+    The group's members must have ended; they go on from there when they start again. An offset that a
+    partition does not have becomes its first or its end.
+
+    [bold]Examples[/bold]
+
+      millstream group reset audit --to earliest --dry-run
+      millstream group reset audit --to 2026-01-31T12:00 --topic orders
+      millstream group reset audit --to shift:-100
+      millstream group reset audit --to 4711 --topic orders:0
+    """
+    position = read_group_position(to, "--to", time.time_ns() // 1_000_000)
+    wanted = None if not topics else [one for text in topics for one in read_partitions(text)]
+    named = [one if isinstance(one, str) else one.topic for one in wanted or ()]
+    from millstream.cli.errors.names import hints_for_a_new_group, hints_for_topics
+
+    with (
+        _admin(servers) as admin,
+        hints_for_topics(admin, named),
+        hints_for_a_new_group(admin, name),
+    ):
+        resets = list(_reset(admin, name, position, wanted, dry_run).values())
+        if dry_run:
+            _warn_of_members(admin, name)
+    _print_resets(resets, as_json=as_json, dry_run=dry_run)
+
+
+def read_partitions(text: str) -> list[str | TopicPartition]:
+    """Read ``TOPIC``, or ``TOPIC:0,2`` for some of its partitions. A topic's name has no colon."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return [topic]
+    try:
+        return [TopicPartition(topic, _partition(number)) for number in numbers.split(",")]
+    except ValueError:
+        raise UsageError(f"--topic {text!r} is not TOPIC, nor TOPIC:0,2 with partitions") from None
+
+
+def _partition(text: str) -> int:
+    partition = int(text)
+    if partition < 0:
+        raise ValueError(text)
+    return partition
+
+
+def _reset(
+    admin: Admin,
+    group: str,
+    position: GroupPosition,
+    topics: list[str | TopicPartition] | None,
+    dry_run: bool,
+) -> dict[TopicPartition, OffsetReset]:
+    match position:
+        case End():
+            return admin.reset_offsets(group, position.value, topics=topics, dry_run=dry_run)
+        case AtOffset(offset):
+            return admin.reset_offsets(group, offset=offset, topics=topics, dry_run=dry_run)
+        case AtTime(timestamp_ms):
+            return admin.reset_offsets(group, timestamp_ms, topics=topics, dry_run=dry_run)
+        case Shift(by):
+            return admin.reset_offsets(group, shift=by, topics=topics, dry_run=dry_run)
+        case BeforeEnd(number):
+            ends = admin.reset_offsets(group, "latest", topics=topics, dry_run=True)
+            offsets = {partition: max(0, end.after - number) for partition, end in ends.items()}
+            return admin.reset_offsets(group, offsets=offsets, dry_run=dry_run)
+
+
+def _warn_of_members(admin: Admin, group: str) -> None:
+    """Say beforehand what a reset would be refused for. A group that is new has no members."""
+    with suppress(GroupIdNotFoundError):
+        clients = sorted({member.client_id for member in admin.describe_group(group, lag=False).members})
+        if clients:
+            warn(
+                f"group {group} has members ({', '.join(clients)}): stop them before you leave out --dry-run"
+            )
+
+
+def _print_resets(resets: list[OffsetReset], *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "before": one.before,
+                    "after": one.after,
+                    "clamped": one.clamped,
+                    "dry_run": dry_run,
+                }
+                for one in resets
+            ]
+        )
+        return
+    rows = [
+        (one.topic, one.partition, one.before, one.after, "the nearest there is" if one.clamped else None)
+        for one in resets
+    ]
+    print_table(("topic", "partition", "before", "after", "note"), rows)
+    if dry_run:
+        print("nothing was changed: leave out --dry-run to do it")
+
+
+def delete(
+    names: Names,
+    servers: options.Servers = options.DEFAULT_SERVERS,
+    as_json: options.AsJson = False,
+    debug: options.Debug = False,
+) -> None:
+    """Delete groups and all that they have committed. Their members must have ended.
+
+    [bold]Examples[/bold]
+
+      millstream group delete audit
+      millstream group delete audit billing --json
+    """
+    from millstream.cli.errors.names import hints_for_groups
+
+    with _admin(servers) as admin, hints_for_groups(admin, names):
+        admin.delete_groups(names)
+    deleted = list(dict.fromkeys(names))
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        for name in deleted:
+            print(f"deleted group {name}")
+
+
+def _admin(servers: str) -> Admin:
+    from millstream.terminal.connect import open_admin
+
+    return open_admin(servers)

@@ -1,0 +1,59 @@
+"""``millstream broker`` at work: start, say so in one line, serve until told to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from millstream.broker.broker import Broker
+from millstream.broker.settings import BrokerSettings
+from millstream.cli.commands.broker_arguments import BrokerOrder
+from millstream.errors import ConfigError
+from millstream.settings import Address, parse_address
+from millstream.terminal.outcome import CommandError, UsageError
+from millstream.terminal.properties import read_properties
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def serve(order: BrokerOrder) -> int:
+    """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
+    logging.basicConfig(level=order.log_level, format=_LOG_FORMAT, stream=sys.stderr)
+    address = parse_address(order.listen, lowest_port=0)
+    settings = BrokerSettings.from_properties(read_properties(order.settings, "--set"))
+    data = Path(order.data)
+    if data.exists() and not data.is_dir():
+        raise UsageError(f"{data} is not a directory: choose another with --data")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{data} cannot be made ({error.strerror}): choose another with --data") from error
+    broker = Broker(data, settings)
+    _start(broker, address, allow_remote=order.allow_remote)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: broker.stop())
+    print(_ready_line(broker, data, as_json=order.as_json), flush=True)
+    broker.run()
+    return 0
+
+
+def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
+    try:
+        broker.start(address.host, address.port, allow_remote=allow_remote)
+    except ConfigError as error:
+        if isinstance(
+            error.__cause__, OSError
+        ):  # such as an address in use: nothing is wrong with what was typed
+            raise CommandError(str(error)) from error
+        raise
+
+
+def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"address": broker.address, "data": str(data.absolute()), "pid": os.getpid()})
+    return f"millstream broker is ready on {broker.address}, data in {data.absolute()}; Ctrl-C stops it"

@@ -1,0 +1,1 @@
+"""What to say about misspelt names and refused command lines."""

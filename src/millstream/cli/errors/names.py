@@ -1,0 +1,81 @@
+"""What to say when a topic or a group is not there: the nearest name that is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millstream.cli.errors.slips import slip_of
+from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+from millstream.terminal.outcome import CommandError, warn
+
+if TYPE_CHECKING:
+    from millstream.admin import Admin
+
+
+@contextmanager
+def hints_for_topics(admin: Admin, wanted: Iterable[str], otherwise: str | None = None) -> Iterator[None]:
+    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it.
+
+    ``otherwise`` is what to say where making it is not the way.
+    """
+    try:
+        yield
+    except UnknownTopicOrPartitionError:
+        require_topics(wanted, admin.list_topics(internal=True), otherwise)
+        raise
+
+
+@contextmanager
+def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
+    """Turn a broker's "no such group" into one that names the nearest group."""
+    try:
+        yield
+    except GroupIdNotFoundError as error:
+        known = _groups(admin)
+        for name in wanted:
+            if name not in known:
+                hint = _nearest(name, known) or "see 'millstream group list'"
+                raise CommandError(f"there is no group {name!r}: {hint}") from error
+        raise
+
+
+@contextmanager
+def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
+    """Let a group be set to a place before it has begun, as Kafka does, but say when that looks like a slip.
+
+    Where nothing can be done for a group that is not there, the error names the nearest that is.
+    """
+    known = _groups(admin)
+    try:
+        yield
+    except GroupIdNotFoundError as error:
+        if name in known:
+            raise
+        hint = _nearest(name, known) or "see 'millstream group list'"
+        raise CommandError(
+            f"there is no group {name!r}: {hint}; a new one can be set to a place with --topic TOPIC"
+        ) from error
+    near = None if name in known else slip_of(name, known)
+    if near is not None:
+        warn(f"there was no group {name!r} before: did you mean {near!r}?")
+
+
+def require_topics(wanted: Iterable[str], known: Iterable[str], otherwise: str | None = None) -> None:
+    """Raise for the first topic that does not exist."""
+    there = set(known)
+    for name in wanted:
+        if name not in there:
+            hint = _nearest(name, there) or otherwise or f"create it with 'millstream topic create {name}'"
+            raise CommandError(f"there is no topic {name!r}: {hint}")
+
+
+def _groups(admin: Admin) -> list[str]:
+    return [group.group_id for group in admin.list_groups()]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""

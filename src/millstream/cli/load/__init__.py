@@ -1,0 +1,1 @@
+"""``millstream load`` and its subcommands."""

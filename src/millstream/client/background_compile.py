@@ -1,0 +1,79 @@
+"""Loads compiled loops on a thread of their own, so that nobody waits for a compiler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, Protocol
+
+from millstream.wire.records.jit import K
+
+log = logging.getLogger("millstream.client")
+
+loading: Final = threading.RLock()
+"""Held while compiled loops of any kind are loaded.
+
+A fork waits for it: the child would have the locks of half-imported modules, and nobody to release them.
+"""
+_FORK_S: Final = 60.0
+_forking = threading.local()
+
+
+class Loadable(Protocol[K]):
+    """Where compiled loops are put, and who is called when they are worth loading."""
+
+    kernels: K | None
+    load: Callable[[], None] | None
+
+
+class BackgroundLoad(Generic[K]):
+    """Brings the loops of one kind, at most once in a process."""
+
+    def __init__(self, loops: Loadable[K], load: Callable[[], K], name: str) -> None:
+        self._loops = loops
+        self._load = load
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def on_volume(self) -> None:
+        """From now on, load the compiled loops as soon as they are worth it."""
+        self._loops.load = self.begin
+
+    def begin(self) -> None:
+        """Begin to load the compiled loops, if nobody has yet."""
+        if self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="millstream-compiling", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def wait(self, timeout: float | None = None) -> K | None:
+        """Load the compiled loops, and wait for them; None if that takes longer, or cannot be done."""
+        self.begin()
+        assert self._thread is not None, "it has begun"
+        self._thread.join(timeout)
+        return self._loops.kernels
+
+    def _run(self) -> None:
+        try:
+            with loading:
+                self._loops.kernels = self._load()
+        except Exception:  # the plain code does the same
+            log.warning("the compiled %s cannot be loaded: the plain one is slow", self._name, exc_info=True)
+
+
+def _before_fork() -> None:
+    _forking.waited = loading.acquire(timeout=_FORK_S)
+
+
+def _after_fork() -> None:
+    if _forking.waited:
+        loading.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

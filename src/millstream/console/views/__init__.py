@@ -1,0 +1,1 @@
+"""Numbers, rates, charts and records as the console shows them. Pure."""

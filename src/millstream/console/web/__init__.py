@@ -1,0 +1,1 @@
+"""The HTTP side of the console: pages, JSON, guards and the server."""

@@ -1,0 +1,11 @@
+"""Loads the compiled decoder in the background."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.client.background_compile import BackgroundLoad
+from millstream.consumer.decoding.decoder import decoder
+from millstream.wire.records.decode import load
+
+background: Final = BackgroundLoad(decoder, load, "decoder")

@@ -1,0 +1,1 @@
+"""Record batches into columns, and columns into records or Arrow batches."""

@@ -1,0 +1,111 @@
+"""What the parts of the fetcher share: settings, positions, tokens, and how they treat failures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, PositionLost
+from millstream.consumer.fetching.positions import PartitionState, Positions
+from millstream.consumer.fetching.settings import FetchSettings
+from millstream.errors import (
+    Action,
+    BrokerError,
+    ErrorCode,
+    LeaderNotAvailableError,
+    MillstreamError,
+    for_code,
+)
+from millstream.model import TopicPartition
+
+
+class Reading:
+    """The common ground of the fetcher's parts, and their mail to the driver."""
+
+    def __init__(self, settings: FetchSettings, chance: Callable[[], float]) -> None:
+        self.settings = settings
+        self.positions = Positions(settings)
+        self._chance = chance
+        self._tokens = count(1)
+        self._events: list[FetchEvent] = []
+        self._topics_wanted: set[str] = set()
+
+    def next_token(self) -> int:
+        return next(self._tokens)
+
+    def tell(self, event: FetchEvent) -> None:
+        self._events.append(event)
+
+    def want_metadata(self, topics: Iterable[str]) -> None:
+        self._topics_wanted.update(topics)
+
+    def take_events(self) -> list[FetchEvent]:
+        events, self._events = self._events, []
+        if self._topics_wanted:
+            events.append(MetadataNeeded(frozenset(self._topics_wanted)))
+            self._topics_wanted.clear()
+        return events
+
+    # -- failures
+
+    def delay_ms(self, failures: int) -> int:
+        return self.settings.retry_backoff.delay_ms(failures, self._chance())
+
+    def retry_or_report(self, state: PartitionState, error: Exception, now_ms: int) -> None:
+        """Do what the error's action says: try again after a back-off, or leave the error for the user."""
+        if is_passing(error):
+            self.retry_later(state, error, now_ms)
+        else:
+            state.error = error
+        if wants_metadata(error):
+            self.want_metadata([state.partition.topic])
+
+    def retry_later(self, state: PartitionState, error: Exception, now_ms: int) -> None:
+        state.failures += 1
+        state.retry_at_ms = now_ms + self.delay_ms(state.failures)
+        state.last_error = error
+
+    def reset_or_report(self, state: PartitionState, error: Exception) -> None:
+        """The position is of no use: find another as auto.offset.reset says, or leave it to the user."""
+        strategy = self.settings.auto_offset_reset
+        if strategy is None:
+            state.error = error
+            return
+        offset = None if state.position is None else state.position.offset
+        self.tell(PositionLost(state.partition, offset, strategy))
+        state.reset(strategy)
+
+    def by_leader(self, states: Iterable[PartitionState], now_ms: int) -> dict[int, list[PartitionState]]:
+        """The partitions of each leader. Where there is none, metadata is asked for, again and again."""
+        groups: defaultdict[int, list[PartitionState]] = defaultdict(list)
+        for state in states:
+            if state.without_leader or state.leader is None:
+                self.retry_or_report(state, LeaderNotAvailableError(str(state.partition)), now_ms)
+            else:
+                groups[state.leader.node_id].append(state)
+        return groups
+
+
+def partition_error(code: int, partition: TopicPartition) -> BrokerError:
+    """The error of a code, naming the partition."""
+    named = for_code(code)
+    unknown = f" (error code {code})" if named.code != code else ""
+    return named(f"{partition}{unknown}")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether to try again. A read that failed for no reason the broker could give is worth another try."""
+    if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        return True
+    return not isinstance(error, MillstreamError) or error.retriable
+
+
+def wants_metadata(error: Exception) -> bool:
+    """Whether the request may have gone to the wrong broker. A lost connection is a hint of that."""
+    if isinstance(error, BrokerError):
+        return error.action is Action.REFRESH_METADATA or error.code in _STALE_METADATA
+    return is_passing(error)
+
+
+_STALE_METADATA = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE})

@@ -1,0 +1,148 @@
+"""Handing records out: from chunks to columns of deserialized records, and what stands in the way.
+
+``draw`` touches nothing but the chunks that it is given, and changes none of them: it may run on the user's
+thread while the fetcher works on another one. What it drew counts when the fetcher has accepted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.decoder import decoder
+from millstream.consumer.decoding.fields import Fields, deserialize_fields
+from millstream.consumer.fetching.buffers import Chunk, Cursor
+from millstream.errors import CorruptBatch, DeserializationError
+from millstream.serde import deserialization_error
+
+Deserializer = Callable[[bytes], Any]
+
+_MAX_BYTES: Final = 64 << 20
+"""Not much more than that is drawn in one go: compressed data may become very large."""
+_MAX_PLAIN_BYTES: Final = 1 << 18
+"""The same while the plain decoder works: the compiled one will soon be there for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deserializers:
+    """What to make of keys and values; None leaves them as they are. Nulls stay None."""
+
+    key: Deserializer | None = None
+    value: Deserializer | None = None
+
+    @classmethod
+    def of(cls, key: Deserializer | None, value: Deserializer | None) -> Deserializers:
+        """``bytes`` is a deserializer that has nothing to do."""
+        made = cls(None if key is bytes else key, None if value is bytes else value)
+        return RAW if made == RAW else made
+
+
+RAW = Deserializers()
+
+
+@dataclass(slots=True)
+class Run:
+    """What was drawn from one chunk, from an offset on; the chunk is to stand at ``cursor`` afterwards."""
+
+    chunk: Chunk
+    offset: int
+    cursor: Cursor
+    columns: list[Columns] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Handout:
+    """What was drawn, and the error that ended it, if one did: it concerns the last of the runs."""
+
+    runs: list[Run] = field(default_factory=list)
+    error: CorruptBatch | DeserializationError | None = None
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How much may still be drawn."""
+
+    records: int
+    data_bytes: int
+
+    @property
+    def is_spent(self) -> bool:
+        return self.records <= 0 or self.data_bytes <= 0
+
+
+def draw(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Handout:
+    """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
+    handout = Handout()
+    left = Allowance(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
+    for chunk in chunks:
+        if left.is_spent:
+            break
+        run = Run(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
+        handout.runs.append(run)
+        try:
+            _draw_run(run, left, deserializers)
+        except (CorruptBatch, DeserializationError) as error:
+            handout.error = error
+            break
+    return handout
+
+
+def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:
+    """Draw from one chunk. Raises with what precedes the error drawn."""
+    while not left.is_spent:
+        raw = run.cursor.peek(left.records)
+        if raw is None:
+            break
+        columns, error = deserialize(raw, deserializers)
+        rows = len(columns)
+        if rows:
+            run.cursor.advance(rows)
+            run.columns.append(columns)
+            left.records -= rows
+            left.data_bytes -= raw.data_bytes
+        if error is not None:
+            raise error
+
+
+def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, DeserializationError | None]:
+    """Deserialize keys and values, a column at a time; with an error, only the records before it are left."""
+    if deserializers is RAW:
+        return raw, None
+    keys, key_error = _column(raw.keys, deserializers.key)
+    values, value_error = _column(raw.values[: len(keys)], deserializers.value)
+    if key_error is None and value_error is None:
+        return raw.with_objects(keys, values), None
+    row = len(values)
+    good = raw.rows(0, row).with_objects(keys[:row], values)
+    if value_error is not None:
+        return good, _error(raw, row, "value", raw.values[row], value_error)
+    assert key_error is not None
+    return good, _error(raw, row, "key", raw.keys[row], key_error)
+
+
+def _column(
+    column: Sequence[Any], deserializer: Deserializer | None
+) -> tuple[Sequence[Any], Exception | None]:
+    """The column deserialized, up to the first that fails."""
+    if deserializer is None:
+        return column, None
+    if isinstance(column, Fields):
+        whole = deserialize_fields(column, deserializer)
+        if whole is not None:
+            return whole, None
+    done: list[Any] = []
+    add = done.append
+    try:
+        for raw in column:
+            add(None if raw is None else deserializer(raw))
+    except Exception as error:  # noqa: BLE001 - a user's callable may raise anything
+        return done, error
+    return done, None
+
+
+def _error(raw: Columns, row: int, part: str, data: bytes, cause: Exception) -> DeserializationError:
+    error = deserialization_error(cause, data, raw.topic, raw.partition, raw.offsets[row], part)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,300 @@
+"""The reading side of the consumer: from assigned partitions to records, without sockets, threads or clocks.
+
+The driver calls ``poll`` after anything has happened, sends what it returns, brings the answers to
+``receive`` (or ``failed``), deals with ``take_events``, and sleeps until ``next_wake_ms`` at most. Records
+come from ``take``. Seeks, pauses and assignments go to ``positions``.
+
+The parts: ``positions`` (where each partition stands), ``position_requests`` (resets and validations),
+``offset_searches`` (what users search for), ``fetches`` (requests for data), ``buffers`` (data that waits)
+and ``handouts`` (from data to records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millstream.client.cluster import Cluster
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.buffers import Chunk
+from millstream.consumer.fetching.context import Reading
+from millstream.consumer.fetching.drain import RAW, Deserializers, Handout, Run, draw
+from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent
+from millstream.consumer.fetching.position_requests import Resets, Validations
+from millstream.consumer.fetching.positions import PartitionState, Phase, Position
+from millstream.consumer.fetching.reasons import Reason, explain
+from millstream.consumer.fetching.requests import Fetches
+from millstream.consumer.fetching.searches import OffsetSearches
+from millstream.consumer.fetching.settings import FetchSettings
+from millstream.consumer.sends import Send
+from millstream.errors import (
+    CorruptBatch,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownServerError,
+)
+from millstream.model import OffsetAndMetadata, TopicPartition
+
+
+def _no_jitter() -> float:
+    return 0.5
+
+
+class Fetcher:
+    """Reads the assigned partitions. All times are monotonic milliseconds."""
+
+    def __init__(
+        self,
+        settings: FetchSettings,
+        *,
+        epoch_at_zero_ms: int = 0,
+        chance: Callable[[], float] = _no_jitter,
+    ) -> None:
+        """``epoch_at_zero_ms``: the wall clock when ``now_ms`` is 0. ``chance``: numbers from 0 to 1."""
+        self._reading = Reading(settings, chance)
+        self.positions = self._reading.positions
+        self._resets = Resets(self._reading, epoch_at_zero_ms)
+        self._validations = Validations(self._reading)
+        self._searches = OffsetSearches(self._reading)
+        self._fetches = Fetches(self._reading)
+        self._parts = (self._resets, self._validations, self._searches, self._fetches)
+        self._committed_asked: dict[int, dict[TopicPartition, int]] = {}
+        self.wants_poll = True
+        """Whether handing out records has made something to do for ``poll``, such as fetching more."""
+
+    # -- the driver's side
+
+    def update_cluster(self, cluster: Cluster) -> None:
+        """Take over a new view of the cluster. Positions are validated where the leader has changed.
+
+        In a topic that was created again they mean nothing: there auto.offset.reset decides.
+        """
+        for state in self.positions.update_cluster(cluster):
+            if state.phase is not Phase.AWAITING_COMMITTED:
+                self._resets.recreated(state)
+
+    def poll(self, now_ms: int) -> list[Send]:
+        """Everything that may be sent now. Call it after every other call, and at ``next_wake_ms``.
+
+        After ``finish_take`` it may wait, unless ``wants_poll``.
+        """
+        self.wants_poll = False
+        due = [state for state in self.positions.states() if state.due(now_ms)]
+        fetching = [state for state in due if state.phase is Phase.FETCHING]
+        sends = self._find_positions(due, now_ms) if len(fetching) < len(due) else []
+        return [*sends, *self._searches.poll(now_ms), *self._fetches.poll(fetching, now_ms)]
+
+    def _find_positions(self, due: list[PartitionState], now_ms: int) -> list[Send]:
+        """What brings those partitions forward that have no good position yet."""
+        self._ask_committed([state for state in due if state.phase is Phase.AWAITING_COMMITTED], now_ms)
+        return [
+            *self._resets.poll([state for state in due if state.phase is Phase.AWAITING_RESET], now_ms),
+            *self._validations.poll([state for state in due if state.phase is Phase.VALIDATING], now_ms),
+        ]
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """When to ``poll`` again if nothing happens before. Ask right after ``poll``, with the same time."""
+        times = [state.retry_at_ms for state in self.positions.states() if state.retry_at_ms > now_ms]
+        times += [
+            time
+            for time in (self._searches.next_wake_ms(now_ms), self._fetches.next_wake_ms(now_ms))
+            if time is not None
+        ]
+        return min(times, default=None)
+
+    def receive(self, token: int, response: Any, now_ms: int) -> None:
+        """The answer to a Send. Answers to what nobody waits for any more are ignored."""
+        for part in self._parts:
+            if part.owns(token):
+                part.receive(token, response, now_ms)
+                return
+
+    def failed(self, token: int, error: Exception, now_ms: int) -> None:
+        """A Send (or a CommittedNeeded) got no answer; whether the broker saw it is not known."""
+        for part in self._parts:
+            if part.owns(token):
+                part.failed(token, error, now_ms)
+                return
+        for state in self._committed_waiting(token).values():
+            self._reading.retry_or_report(state, error, now_ms)
+
+    def take_events(self) -> list[FetchEvent]:
+        """What has come up since the last call."""
+        return self._reading.take_events()
+
+    def close(self) -> list[Send]:
+        """The last requests: they end the fetch sessions, and nobody need wait for the answers."""
+        return self._fetches.close()
+
+    # -- committed offsets
+
+    def _ask_committed(self, states: list[PartitionState], now_ms: int) -> None:
+        if not states:
+            return
+        if not self._reading.settings.uses_committed:
+            for state in states:
+                self._start_at(state, None)
+            return
+        token = self._reading.next_token()
+        self._committed_asked[token] = {state.partition: state.asked(now_ms) for state in states}
+        self._reading.tell(CommittedNeeded(token, tuple(state.partition for state in states)))
+
+    def set_committed(
+        self, token: int, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], now_ms: int
+    ) -> None:
+        """Answer a CommittedNeeded. None: nothing was committed, so auto.offset.reset decides."""
+        for partition, state in self._committed_waiting(token).items():
+            if partition in offsets:
+                self._start_at(state, offsets[partition])
+            else:
+                missing = UnknownServerError(f"the committed offset of {partition} was not answered")
+                self._reading.retry_later(state, missing, now_ms)
+
+    def _committed_waiting(self, token: int) -> dict[TopicPartition, PartitionState]:
+        """The partitions that still wait for this answer, now waiting no more."""
+        states = {}
+        for partition, generation in self._committed_asked.pop(token, {}).items():
+            state = self.positions.current(partition, generation)
+            if state is not None:
+                state.answered()
+                states[partition] = state
+        return states
+
+    def _start_at(self, state: PartitionState, committed: OffsetAndMetadata | None) -> None:
+        if committed is None or committed.offset < 0:
+            self._reading.reset_or_report(state, NoOffsetForPartitionError([state.partition]))
+            return
+        state.jump(Position(committed.offset, committed.leader_epoch), validate=True)
+
+    # -- searches
+
+    def find_offsets(self, timestamps: Mapping[TopicPartition, int], deadline_ms: int) -> int:
+        """Search by time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP), in any partitions.
+
+        Returns the number that the event OffsetsFound or OffsetsNotFound will carry.
+        """
+        return self._searches.start(timestamps, deadline_ms)
+
+    # -- records
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much memory fetched data holds."""
+        return self._fetches.buffer.held_bytes
+
+    def ready(self) -> bool:
+        """Whether ``take`` has something to hand out or to raise."""
+        return bool(self.begin_take()) or any(state.error for state in self.positions.states())
+
+    def take(self, max_records: int, now_ms: int, deserializers: Deserializers = RAW) -> Records:
+        """Hand out up to so many records, and move the positions behind them. It may be none.
+
+        Raises what stands in the way when there is nothing to hand out before it. The position then stays,
+        so the next call raises again, unless the user seeks past it or the cause has gone.
+
+        Decoding takes time. A driver that has a thread for the fetcher calls ``begin_take`` there,
+        ``handouts.draw`` on the user's thread, and ``finish_take`` there again.
+        """
+        self.raise_errors(now_ms)
+        return self.finish_take(draw(self.begin_take(), max_records, deserializers), now_ms)
+
+    def begin_take(self) -> list[Chunk]:
+        """What may be handed out, in order."""
+        return list(self._fetches.buffer.ready())
+
+    def finish_take(self, handout: Handout, now_ms: int) -> Records:
+        """Accept what was drawn, except for partitions that have been sought, reset or revoked meanwhile."""
+        columns: list[Columns] = []
+        accepted = False
+        for run in handout.runs:
+            accepted = self._accept(run, now_ms)
+            if accepted:
+                columns += run.columns
+        if handout.error is not None and accepted and not columns:
+            self._give_way(handout, now_ms)
+            raise handout.error
+        return Records(columns)
+
+    def _accept(self, run: Run, now_ms: int) -> bool:
+        chunk = run.chunk
+        state = self.positions.current(chunk.partition, chunk.generation)
+        if state is None or state.position is None or state.position.offset != run.offset:
+            self._fetches.buffer.drop(chunk)
+            self.wants_poll = True
+            return False
+        chunk.cursor = run.cursor
+        state.advance(*run.cursor.position)
+        if run.cursor.at_end:
+            # While a fetch is under way there, no other can be sent; its answer will be followed by a poll.
+            self.wants_poll |= not self._fetches.is_asked(state, now_ms)
+            self._fetches.buffer.drop(chunk)
+            self.positions.rotate(chunk.partition)
+            if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind
+                useless = UnknownServerError(f"{chunk.partition}: only data before the offset came")
+                self._reading.retry_later(state, useless, now_ms)
+        return True
+
+    def _give_way(self, handout: Handout, now_ms: int) -> None:
+        """Let other partitions go first next time. Bytes that were damaged on their way are fetched anew."""
+        self.wants_poll = True
+        partition = handout.runs[-1].chunk.partition
+        state = self.positions.get(partition)
+        if isinstance(handout.error, CorruptBatch) and state is not None:
+            self._fetches.buffer.drop_partition(partition)
+            state.renew()
+            self._reading.retry_later(state, handout.error, now_ms)
+        else:
+            self._fetches.buffer.defer(partition)
+
+    def raise_errors(self, now_ms: int) -> None:
+        """Raise what stops partitions from being read, if anything does; then they are tried again.
+
+        Errors of one kind are raised as one that names all their partitions.
+        """
+        failed = [state for state in self.positions.states() if state.error is not None]
+        if not failed:
+            return
+        self.wants_poll = True
+        error = failed[0].error
+        assert error is not None
+        same = [state for state in failed if type(state.error) is type(error)]
+        merged = _merge(error, [state.error for state in same if state.error is not None])
+        for state in same if merged is not error else failed[:1]:
+            cause, state.error = state.error, None
+            assert cause is not None
+            self._reading.retry_later(state, cause, now_ms)
+        raise merged
+
+    # -- diagnosis
+
+    def reasons(self) -> dict[TopicPartition, Reason]:
+        """Why each partition gives no records at the moment, or that it does."""
+        return {
+            state.partition: explain(state, self._fetches, self._reading.settings)
+            for state in self.positions.states()
+        }
+
+
+def _merge(error: Exception, errors: list[Exception]) -> Exception:
+    """One error for all of these, which are of one type, where that type can name several partitions."""
+    if isinstance(error, NoOffsetForPartitionError):
+        return NoOffsetForPartitionError(
+            partition
+            for one in errors
+            if isinstance(one, NoOffsetForPartitionError)
+            for partition in one.partitions
+        )
+    truncations = [one for one in errors if isinstance(one, LogTruncationError)]
+    if truncations:
+        return LogTruncationError(
+            {partition: offset for one in truncations for partition, offset in one.offsets.items()},
+            {partition: cut for one in truncations for partition, cut in one.divergent_offsets.items()},
+        )
+    ranges = [one for one in errors if isinstance(one, OffsetOutOfRangeError)]
+    if ranges:
+        return OffsetOutOfRangeError(
+            offsets={partition: offset for one in ranges for partition, offset in one.offsets.items()}
+        )
+    return error

@@ -1,0 +1,189 @@
+"""Fetch sessions (KIP-227): a broker remembers what a consumer fetches, and requests name only what changed.
+
+A session belongs to one node. Its first request is a full one, with epoch 0; the answer names the session,
+and each later request raises the epoch by one. Whatever goes wrong, the next request is a full one again.
+Brokers that keep no session answer with the id 0, and get full requests for ever; so do old ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millstream.consumer.fetching.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from millstream.consumer.fetching.settings import FetchSettings
+from millstream.errors import ErrorCode
+from millstream.model import TopicPartition
+from millstream.wire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from millstream.wire.records.primitives import INT32_MAX
+from millstream.wire.schema import ZERO_UUID
+
+NO_SESSION = 0
+FULL_EPOCH = 0
+"""Starts a session, and ends the one that the request names."""
+FINAL_EPOCH = -1
+"""Ends the session that the request names."""
+FIRST_SESSION_VERSION = 7
+FIRST_TOPIC_ID_VERSION = 13
+
+
+class PartitionFetch(NamedTuple):
+    """What to fetch of one partition."""
+
+    topic_id: bytes
+    offset: int
+    leader_epoch: int | None
+    max_bytes: int
+
+
+Forgotten = tuple[TopicPartition, bytes]
+"""A partition to drop from a session, with the topic id under which it was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """One request of a session. ``fetches`` is all that it fetches, ``named`` what it must name for that."""
+
+    session_id: int
+    epoch: int
+    fetches: Mapping[TopicPartition, PartitionFetch]
+    named: Mapping[TopicPartition, PartitionFetch]
+    forgotten: tuple[Forgotten, ...] = ()
+    replaced: tuple[Forgotten, ...] = ()
+    """Partitions that are also named, under the new id of a topic that was created again."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.epoch in (FULL_EPOCH, FINAL_EPOCH)
+
+    def build(self, settings: FetchSettings, max_bytes: int, version: int) -> FetchRequest:
+        """The request in this version: whole where it knows no sessions, with names or ids of topics."""
+        sessions = version >= FIRST_SESSION_VERSION
+        by_id = version >= FIRST_TOPIC_ID_VERSION
+        forgotten = self.forgotten + self.replaced if by_id else self.forgotten
+        return FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=_topics(self.named if sessions else self.fetches, by_id),
+            forgotten_topics_data=_forgotten_topics(forgotten, by_id) if sessions else [],
+            rack_id=settings.client_rack,
+        )
+
+    def answers(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:
+        """The answer of each partition; None when one is named that was not asked for."""
+        names = {fetch.topic_id: partition.topic for partition, fetch in self.fetches.items()}
+        found: dict[TopicPartition, PartitionData] = {}
+        for topic in response.responses:
+            name = topic.topic if topic.topic_id == ZERO_UUID else names.get(topic.topic_id)
+            for answer in topic.partitions:
+                partition = TopicPartition(name or "", answer.partition_index)
+                if name is None or partition not in self.fetches or partition in found:
+                    return None
+                found[partition] = answer
+        return found
+
+
+def _topics(fetches: Mapping[TopicPartition, PartitionFetch], by_id: bool) -> list[FetchTopic]:
+    """The partitions by topic, in their order. By id, a topic without one cannot be named, and waits."""
+    topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+    for partition, fetch in fetches.items():
+        if by_id and fetch.topic_id == ZERO_UUID:
+            continue
+        topics.setdefault((partition.topic, fetch.topic_id), []).append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=-1 if fetch.leader_epoch is None else fetch.leader_epoch,
+                fetch_offset=fetch.offset,
+                partition_max_bytes=fetch.max_bytes,
+            )
+        )
+    return [
+        FetchTopic(topic=name, topic_id=topic_id, partitions=partitions)
+        for (name, topic_id), partitions in topics.items()
+    ]
+
+
+def _forgotten_topics(forgotten: Iterable[Forgotten], by_id: bool) -> list[ForgottenTopic]:
+    topics: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for partition, topic_id in forgotten:
+        if not (by_id and topic_id == ZERO_UUID):
+            topics[partition.topic, topic_id].append(partition.partition)
+    return [
+        ForgottenTopic(topic=name, topic_id=topic_id, partitions=partitions)
+        for (name, topic_id), partitions in topics.items()
+    ]
+
+
+class FetchSession:
+    """The session with one node, as far as both sides agree on it. One request is under way at a time."""
+
+    def __init__(self) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = FULL_EPOCH
+        self._partitions: dict[TopicPartition, PartitionFetch] = {}
+
+    def plan(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> FetchPlan:
+        """The next request, which fetches exactly these partitions."""
+        if self.epoch == FULL_EPOCH:
+            self._partitions = dict(fetches)
+            return FetchPlan(self.session_id, self.epoch, fetches, fetches)
+        known, self._partitions = self._partitions, dict(fetches)
+        return FetchPlan(
+            session_id=self.session_id,
+            epoch=self.epoch,
+            fetches=fetches,
+            named={partition: fetch for partition, fetch in fetches.items() if known.get(partition) != fetch},
+            forgotten=tuple(
+                (partition, fetch.topic_id) for partition, fetch in known.items() if partition not in fetches
+            ),
+            replaced=tuple(
+                (partition, fetch.topic_id)
+                for partition, fetch in known.items()
+                if partition in fetches and fetch.topic_id not in (ZERO_UUID, fetches[partition].topic_id)
+            ),
+        )
+
+    def answered(self, session_id: int) -> None:
+        """The broker did as asked; the id is that of the session which now exists, or 0 for none."""
+        if session_id == NO_SESSION:
+            self._start_over(NO_SESSION)
+        elif session_id == self.session_id and self.epoch != FULL_EPOCH:
+            self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
+        elif self.epoch == FULL_EPOCH:
+            self.session_id, self.epoch = session_id, 1
+        else:  # the answer belongs to another session than ours
+            self._start_over(self.session_id)
+
+    def refused(self, error_code: int) -> None:
+        """The broker did not do as asked: start over, and end the old session where there may be one."""
+        gone = error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        self._start_over(NO_SESSION if gone else self.session_id)
+
+    def lost(self) -> None:
+        """Nobody knows whether the broker took the request in, nor therefore its epoch: start over."""
+        self._start_over(self.session_id)
+
+    def close(self) -> FetchPlan | None:
+        """The request that ends the session at the broker; None when there is none."""
+        if self.session_id == NO_SESSION:
+            return None
+        plan = FetchPlan(self.session_id, FINAL_EPOCH, {}, {})
+        self._start_over(NO_SESSION)
+        return plan
+
+    def _start_over(self, session_id: int) -> None:
+        self.session_id, self.epoch = session_id, FULL_EPOCH
+        self._partitions = {}

@@ -1,0 +1,1 @@
+"""The user's thread: polling, callbacks, commits and questions, one caller at a time."""

@@ -1,0 +1,269 @@
+"""One batch of records for one partition: filled by many sends, encoded once, sent until the broker has it.
+
+The records are kept as columns, so that adding one is a few list appends. They become bytes when the batch is
+sent for the first time; the producer's identity and sequence, which may change later, lie in the header in
+front of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.model import Header
+from millstream.producer.core.columns import encode_lists
+from millstream.producer.core.encoder import encoder
+from millstream.producer.core.records import encode_records
+from millstream.producer.core.times import Times
+from millstream.wire.records.batches import (
+    BATCH_OVERHEAD,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    add_sequence,
+    assemble_batch,
+)
+from millstream.wire.records.codecs import Codec, compress
+from millstream.wire.records.encode import Kernels, write_header
+
+if TYPE_CHECKING:
+    from millstream.producer.core.accumulator import PartitionQueue
+    from millstream.wire.records.encode import Bytes
+
+RECORD_OVERHEAD = 12
+"""What a small record takes besides its key, value and headers: lengths, deltas and attributes."""
+HEADER_OVERHEAD = 4
+"""What a record header takes besides its name and value."""
+_FEW: Final = 16
+"""So few records are encoded faster in plain Python."""
+
+
+class Batch:
+    """Records on their way to one partition. ``delivery`` is whatever waits for the outcome.
+
+    ``keys`` is None as long as no record has one, and ends with the last key. ``room`` is what is left of
+    ``capacity``. From the time ``until`` (seconds since 1970) on, the clock shows another millisecond than
+    for the last record. ``spare`` is the future of a record; if nobody kept it, it serves for the next one.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "capacity",
+        "count",
+        "created_ms",
+        "delivery",
+        "done",
+        "encoded",
+        "headers",
+        "keys",
+        "last_error",
+        "on_wire",
+        "order",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "queue",
+        "reserved",
+        "retry_at_ms",
+        "room",
+        "span",
+        "spare",
+        "times",
+        "until",
+        "values",
+    )
+
+    def __init__(
+        self, queue: PartitionQueue, created_ms: int, capacity: int, delivery: Any, times: Times
+    ) -> None:
+        self.queue = queue
+        self.created_ms = created_ms
+        self.capacity = self.reserved = self.room = capacity
+        self.delivery = delivery
+        self.keys: list[bytes | None] | None = None
+        self.values: list[bytes | None] = []
+        self.spare: Any = None
+        self.times = times
+        self.until = 0.0
+        self.headers: dict[int, Sequence[Header]] = {}
+        self.count = 0
+        self.span: tuple[int, int] | None = None
+        self.payload: bytes | memoryview | None = None
+        self.encoded: bytes | memoryview | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.order = -1
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.last_error: Exception | None = None
+        self.on_wire = False
+        self.done = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the records take."""
+        return self.capacity - self.room
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        timestamp: float,
+        size: int,
+    ) -> None:
+        """Add a record of about so many bytes.
+
+        The time is an int of milliseconds where the caller gave it, and else what the clock says, a float of
+        seconds.
+        """
+        values = self.values
+        self.room -= size
+        if headers:
+            self.headers[len(values)] = headers
+        if type(timestamp) is int:
+            self.times.change(len(values), timestamp)
+            self.until = 0.0
+        elif timestamp >= self.until:
+            self.tick(timestamp)
+        values.append(value)
+        if key is not None:
+            self.add_key(key)
+
+    def add_key(self, key: bytes) -> None:
+        """The record that was added last has a key."""
+        keys = self.keys
+        if keys is None:
+            keys = self.keys = []
+        missing = len(self.values) - len(keys) - 1
+        if missing:
+            keys += [None] * missing
+        keys.append(key)
+
+    def tick(self, seconds: float) -> None:
+        """The next record's time is another one than the last one's."""
+        stamp = int(seconds * 1000)
+        self.times.change(len(self.values), stamp)
+        self.until = (stamp + 1) / 1000
+
+    @property
+    def records(self) -> int:
+        """How many there are, also while more may come."""
+        return self.count or len(self.values)
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        return add_sequence(self.base_sequence, self.count - 1)
+
+    @property
+    def is_retry(self) -> bool:
+        return self.attempts > 0
+
+    def seal(self) -> None:
+        """No record comes any more."""
+        self.count = len(self.values)
+        if self.keys is not None:
+            self.keys += [None] * (self.count - len(self.keys))
+
+    def set_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give the batch its place in the producer's sequence; a header with another one is dropped."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        if self.encoded is not None:
+            self.payload, self.encoded = self.encoded[BATCH_OVERHEAD:], None
+
+    def encode(self, codec: Codec, level: int | None) -> bytes | memoryview:
+        """The batch as it is sent; the same bytes each time, unless its identity has changed."""
+        if self.encoded is None:
+            self.encoded = self._assembled(codec) if self.payload is not None else self._made(codec, level)
+            self.payload = None
+        return self.encoded
+
+    def _made(self, codec: Codec, level: int | None) -> bytes | memoryview:
+        """Encode the records, by the compiled loops if they are there."""
+        kernels = encoder.ready(self.size)
+        if kernels is not None and self.count > _FEW:
+            return self._finished(self._written(kernels), codec, level)
+        timestamps = self.times.expand(self.count)
+        plain = encode_records(self.keys, self.values, timestamps, self.headers)
+        self.payload = plain if codec is Codec.NONE else compress(codec, plain, level)
+        self.span = self.times.span
+        return self._assembled(codec)
+
+    def _written(self, kernels: Kernels) -> Bytes:
+        """The records as an array with room for the header in front."""
+        self.span = self.times.span
+        return encode_lists(kernels, self.keys, self.values, self.times, self.headers)
+
+    def _finished(self, batch: Bytes, codec: Codec, level: int | None) -> bytes | memoryview:
+        """Compress the records of an array, and write its header."""
+        if codec is not Codec.NONE:
+            self.payload = compress(codec, batch[BATCH_OVERHEAD:].data, level)
+            return self._assembled(codec)
+        assert self.span is not None, "a batch that was encoded has records"
+        write_header(
+            batch,
+            attributes=0,
+            base_timestamp=self.span[0],
+            max_timestamp=self.span[1],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            record_count=self.count,
+        )
+        return batch.data
+
+    def _assembled(self, codec: Codec) -> bytes:
+        """Put a header in front of the payload."""
+        assert self.span is not None and self.payload is not None, "a batch that was encoded has records"
+        return assemble_batch(
+            self.payload,
+            base_offset=0,
+            partition_leader_epoch=-1,
+            attributes=int(codec),
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.span[0],
+            max_timestamp=self.span[1],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            record_count=self.count,
+        )
+
+    def split(self, halves: Sequence[Any]) -> tuple[Batch, Batch]:
+        """Two batches with half of the records each, which stand where this one stood in the sequence."""
+        assert self.count > 1, "one record cannot be split"
+        middle = self.count // 2
+        first = self._part(0, middle, halves[0])
+        second = self._part(middle, self.count, halves[1])
+        if self.has_sequence:
+            first.set_identity(self.producer_id, self.producer_epoch, self.base_sequence)
+            second.set_identity(
+                self.producer_id, self.producer_epoch, add_sequence(self.base_sequence, first.count)
+            )
+            first.order = second.order = self.order
+        return first, second
+
+    def release(self) -> None:
+        """The outcome is there: whoever waits for it keeps only what that needs, so the rest can go."""
+        self.keys, self.values, self.headers = None, [], {}
+        self.payload = self.encoded = self.spare = None
+
+    def _part(self, start: int, end: int, delivery: Any) -> Batch:
+        part = Batch(self.queue, self.created_ms, self.capacity, delivery, self.times.part(start, end))
+        part.reserved = self.reserved // 2 if start == 0 else self.reserved - self.reserved // 2
+        part.keys = None if self.keys is None else self.keys[start:end]
+        part.values = self.values[start:end]
+        part.headers = {
+            index - start: headers for index, headers in self.headers.items() if start <= index < end
+        }
+        part.room = self.capacity - self.size * (end - start) // self.count
+        part.seal()
+        return part

@@ -1,0 +1,279 @@
+"""What to send to whom, and what each outcome means: repeat, split, fail or done.
+
+Pure: no clock, no threads, no sockets. The driver calls it under the producer's lock, encodes and sends what
+``plan`` says, and reports every outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.client.backoff import Backoff
+from millstream.client.cluster import Cluster
+from millstream.errors import (
+    BrokerError,
+    ErrorCode,
+    MillstreamError,
+    MillstreamTimeoutError,
+)
+from millstream.producer.core.accumulator import AWAKE_MS, NEVER_MS, Accumulator, PartitionQueue
+from millstream.producer.core.batch import Batch
+from millstream.producer.core.sequences import Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """What a producer's settings say about requests."""
+
+    max_request_size: int
+    delivery_timeout_ms: int
+    retries: int
+    backoff: Backoff
+    one_at_a_time: bool
+    """Whether a partition has at most one batch on its way: the only order there is without idempotence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A batch with its outcome: where the broker put it, or why it did not."""
+
+    batch: Batch
+    base_offset: int = -1
+    append_time: int = -1
+    error: MillstreamError | None = None
+    record_errors: dict[int, str] | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do now: batches by the broker to send them to, topics to look up, an id to ask for."""
+
+    requests: list[tuple[int, list[Batch]]] = field(default_factory=list)
+    leaderless_topics: set[str] = field(default_factory=set)
+    needs_producer_id: bool = False
+    finished: list[Finished] = field(default_factory=list)
+
+
+class Sender:
+    """Chooses batches and judges outcomes. ``split_delivery`` halves what waits for a batch's outcome."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        sequences: Sequences | None,
+        limits: SendLimits,
+        split_delivery: Callable[[Any, int], tuple[Any, Any]],
+        chance: Callable[[], float],
+    ) -> None:
+        self._accumulator = accumulator
+        self._sequences = sequences
+        self._limits = limits
+        self._split_delivery = split_delivery
+        self._chance = chance
+        self.retries = 0
+        self.splits = 0
+
+    # -- choosing
+
+    def plan(self, now_ms: int, cluster: Cluster, has_room: Callable[[int], bool]) -> Plan:
+        """At most one request for each broker that has room for one; call again until there is none.
+
+        Sets the time at which the sender must look again by itself: until then, whoever adds a batch that
+        should go earlier has to wake it.
+        """
+        accumulator = self._accumulator
+        accumulator.wakes_at_ms = AWAKE_MS
+        plan = Plan(finished=self._expire(now_ms))
+        if self._sequences is not None:
+            self._sequences.settle()
+            plan.needs_producer_id = self._sequences.needs_id and bool(accumulator.active)
+        sendable, wake_at_ms = self._sendable(now_ms, cluster, plan)
+        for node_id, queues in sendable.items():
+            if not has_room(node_id):
+                continue
+            if batches := self._take(queues):
+                plan.requests.append((node_id, batches))
+            else:
+                wake_at_ms = min(wake_at_ms, now_ms + 1)  # somebody is adding a record, which takes no time
+        accumulator.wakes_at_ms = min(wake_at_ms, self._next_expiry_ms())
+        return plan
+
+    def _sendable(
+        self, now_ms: int, cluster: Cluster, plan: Plan
+    ) -> tuple[dict[int, list[PartitionQueue]], int]:
+        """The queues whose first batch may go, by broker, and when the next one may.
+
+        Where one batch for a broker is ready, the others for it go along though they might still grow: a
+        request more costs more than a batch that is smaller.
+        """
+        by_node: dict[int, list[PartitionQueue]] = {}
+        ready_nodes: set[int] = set()
+        wake_at_ms = NEVER_MS
+        for queue in self._accumulator.active:
+            first = queue.waiting[0]
+            ready_at_ms = self._accumulator.ready_at_ms(first)
+            if ready_at_ms > now_ms:
+                wake_at_ms = min(wake_at_ms, ready_at_ms)
+            leader = cluster.leader(queue.topic, queue.partition)
+            if leader is None:
+                plan.leaderless_topics.add(queue.topic)
+            elif not self._is_held(first, now_ms):
+                by_node.setdefault(leader.node_id, []).append(queue)
+                if ready_at_ms <= now_ms:
+                    ready_nodes.add(leader.node_id)
+        return {node_id: queues for node_id, queues in by_node.items() if node_id in ready_nodes}, wake_at_ms
+
+    def _is_held(self, batch: Batch, now_ms: int) -> bool:
+        """Whether something else than the wish for more records keeps a batch from going."""
+        if batch.is_retry and batch.retry_at_ms > now_ms:
+            return True
+        if self._sequences is not None:
+            return not self._sequences.may_send(batch)
+        return self._limits.one_at_a_time and batch.queue.on_wire > 0
+
+    def _take(self, queues: list[PartitionQueue]) -> list[Batch]:
+        """The first batch of each queue, as many as fit into a request, but at least one.
+
+        Those to which a record is being added at this moment are left for the next time.
+        """
+        batches: list[Batch] = []
+        size = 0
+        for queue in queues:
+            size += queue.waiting[0].size
+            if batches and size > self._limits.max_request_size:
+                break
+            batch = self._accumulator.take_first(queue)
+            if batch is None:
+                continue
+            batches.append(batch)
+            if self._sequences is not None:
+                self._sequences.sending(batch)
+            batch.on_wire = True
+            queue.on_wire += 1
+        return batches
+
+    # -- time
+
+    def _expire(self, now_ms: int) -> list[Finished]:
+        """Give up what has no outcome after delivery.timeout.ms, whether it was sent or not."""
+        expired: list[Finished] = []
+        for batch in self._accumulator.incomplete:
+            if batch.created_ms + self._limits.delivery_timeout_ms > now_ms:
+                break
+            expired.append(Finished(batch, error=self._expiry_error(batch)))
+        for finished in expired:
+            batch = finished.batch
+            self._accumulator.remove_waiting(batch)
+            if self._sequences is not None:
+                self._sequences.given_up(batch)
+            self._accumulator.finish(batch)
+        return expired
+
+    def _expiry_error(self, batch: Batch) -> MillstreamTimeoutError:
+        count = batch.records
+        reason = f" (last error: {batch.last_error})" if batch.last_error is not None else ""
+        return MillstreamTimeoutError(
+            f"{count} record{'s' if count != 1 else ''} for {batch.queue} could not be delivered within "
+            f"delivery_timeout_ms ({self._limits.delivery_timeout_ms}){reason}: "
+            "check that the brokers can be reached, or allow more time"
+        )
+
+    def _next_expiry_ms(self) -> int:
+        oldest = next(iter(self._accumulator.incomplete), None)
+        return NEVER_MS if oldest is None else oldest.created_ms + self._limits.delivery_timeout_ms
+
+    # -- outcomes
+
+    def accepted(self, batch: Batch, base_offset: int, append_time: int) -> list[Finished]:
+        """The broker has written the batch."""
+        self._arrived(batch)
+        if self._sequences is not None:
+            self._sequences.accepted(batch)
+        if batch.done:
+            return []
+        self._accumulator.finish(batch)
+        return [Finished(batch, base_offset, append_time)]
+
+    def refused(
+        self,
+        batch: Batch,
+        error: MillstreamError,
+        now_ms: int,
+        record_errors: dict[int, str] | None = None,
+    ) -> list[Finished]:
+        """The broker has not written the batch, or it is not known whether it has."""
+        self._arrived(batch)
+        if batch.done:
+            return []
+        batch.last_error = error
+        code = error.code if isinstance(error, BrokerError) else None
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            self._split(batch)
+            return []
+        if isinstance(error, BrokerError) and self._may_repeat(batch, error, now_ms):
+            self._repeat(batch, now_ms)
+            return []
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # The broker has it, but has forgotten where.
+            if self._sequences is not None:
+                self._sequences.accepted(batch)
+            self._accumulator.finish(batch)
+            return [Finished(batch)]
+        return [self._fail(batch, error, record_errors)]
+
+    def abort_all(self, error: MillstreamError) -> list[Finished]:
+        """Fail everything that has no outcome yet."""
+        finished = []
+        for batch in list(self._accumulator.incomplete):
+            self._accumulator.remove_waiting(batch)
+            if self._sequences is not None:
+                self._sequences.given_up(batch)
+            self._accumulator.finish(batch)
+            finished.append(Finished(batch, error=error))
+        return finished
+
+    def _arrived(self, batch: Batch) -> None:
+        if batch.on_wire:
+            batch.on_wire = False
+            batch.queue.on_wire -= 1
+
+    def _may_repeat(self, batch: Batch, error: BrokerError, now_ms: int) -> bool:
+        if batch.attempts >= self._limits.retries:
+            return False
+        if now_ms >= batch.created_ms + self._limits.delivery_timeout_ms:
+            return False
+        if self._sequences is not None:
+            return self._sequences.may_repeat(batch, error)
+        return error.retriable
+
+    def _repeat(self, batch: Batch, now_ms: int) -> None:
+        batch.attempts += 1
+        batch.retry_at_ms = now_ms + self._limits.backoff.delay_ms(batch.attempts, self._chance())
+        self.retries += 1
+        self._accumulator.put_back(batch)
+
+    def _split(self, batch: Batch) -> None:
+        """Send the batch as two halves: the topic takes less at once than we sent."""
+        self.splits += 1
+        parts = batch.split(self._split_delivery(batch.delivery, batch.count // 2))
+        if self._sequences is not None:
+            self._sequences.replaced(batch, parts)
+        self._accumulator.replace_sent(batch, parts)
+
+    def _fail(self, batch: Batch, error: MillstreamError, record_errors: dict[int, str] | None) -> Finished:
+        if self._sequences is not None and batch.has_sequence:
+            # After the last attempt nobody knows whether an earlier one was written, so its numbers are not
+            # free.
+            if batch.attempts < self._limits.retries and not _is_fate_unknown(error):
+                self._sequences.refused(batch)
+            else:
+                self._sequences.given_up(batch)
+        self._accumulator.finish(batch)
+        return Finished(batch, error=error, record_errors=record_errors)
+
+
+def _is_fate_unknown(error: MillstreamError) -> bool:
+    """Whether the broker may have written what it did not acknowledge."""
+    return not isinstance(error, BrokerError) or error.retriable

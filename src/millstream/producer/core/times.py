@@ -1,0 +1,58 @@
+"""The timestamps of a batch's records, kept as changes: many records share a millisecond.
+
+Pure: no clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import chain, pairwise, repeat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.wire.records.encode import Longs
+
+
+class Times:
+    """``stamps[i]``, in milliseconds, is the time of the records from ``rows[i]`` up to the next change."""
+
+    __slots__ = ("rows", "stamps")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.stamps: list[int] = []
+
+    def change(self, row: int, stamp: int) -> None:
+        """From this record on, the time is another one."""
+        self.rows.append(row)
+        self.stamps.append(stamp)
+
+    def at(self, row: int) -> int:
+        return self.stamps[bisect_right(self.rows, row) - 1]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first record's time, and the latest of all."""
+        return self.stamps[0], max(self.stamps)
+
+    def expand(self, count: int) -> list[int]:
+        """The time of each of so many records."""
+        sizes = (end - start for start, end in pairwise((*self.rows, count)))
+        return list(chain.from_iterable(map(repeat, self.stamps, sizes)))
+
+    def expand_array(self, count: int) -> Longs:
+        """As ``expand``, for the compiled encoder."""
+        import numpy as np
+
+        ends = np.array((*self.rows[1:], count), np.int64)
+        return np.array(self.stamps, np.int64).repeat(ends - np.array(self.rows, np.int64))
+
+    def part(self, start: int, end: int | None = None) -> Times:
+        """The times of the records from ``start`` to ``end``, counted anew."""
+        part = Times()
+        if self.rows:
+            part.change(0, self.at(start))
+        for row, stamp in zip(self.rows, self.stamps, strict=True):
+            if start < row and (end is None or row < end):
+                part.change(row - start, stamp)
+        return part

@@ -1,0 +1,330 @@
+"""Where does a partition start? The one place where that is decided; pure.
+
+Two memories may disagree: the sink's progress P (of the slower of its two tables) and the group's committed
+offset G. The sink's was stored together with the rows, so it is the truth; the group's is followed only where
+somebody moved it on purpose.
+
+| P | G was committed by | the load starts |
+|-|-|-|
+| yes | nobody, or a load | at P; the group is repaired where it differs |
+| yes | a reset or a stranger, G = P | at P |
+| yes | a reset or a stranger, G < P | at G: a rewind, replayed rows replace the earlier ones |
+| yes | a reset, G > P | at G: a skip, what was never loaded of [P, G) is recorded as lost |
+| yes | a stranger, G > P | the same, but an error if that loses records, unless that is accepted |
+| no | a reset | at G |
+| no | this load, before its first cycle | at G: it was about to begin there |
+| no | this load | at the beginning of the log: the table was deleted or emptied |
+| no | a load into another sink | not at all: one group, one sink |
+| no | a stranger, or nobody | at ``starting``; a partition that came later, at the beginning of its log |
+
+Where another group has loaded the topic into the same table, a group without any progress of it starts only
+where a reset says: at the beginning it would load every record a second time.
+
+Then, whatever was found:
+
+- The stored topic id is not the topic's: it was deleted and made anew. An error, or with
+  ``on_recreated="append"`` at the beginning of the new log (or where a reset says).
+- The start lies before the log: what was never loaded of that is lost. An error, or with
+  ``fail_on_data_loss=False`` recorded as lost, and on at the beginning of the log.
+- The start lies past the end of the log: an error, never a silent reset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_mark
+from millstream.spark.sinks.base import Loss, Progress, Standing
+
+Starting = Literal["earliest", "latest"]
+OnRecreated = Literal["fail", "append"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the user has chosen."""
+
+    group_id: str
+    sink: str
+    starting: Starting = "earliest"
+    fail_on_data_loss: bool = True
+    on_recreated: OnRecreated = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that is known of a partition when a cycle is planned."""
+
+    partition: TopicPartition
+    standing: Standing
+    committed: OffsetAndMetadata | None
+    topic_id: str
+    log_start: int
+    log_end: int
+    came_later: bool = False
+    """The sink knows other partitions of this topic already."""
+    stable_end: int | None = None
+    """How far the log can be read now, where an open transaction keeps the rest back."""
+    others: frozenset[str] = frozenset()
+    """Other groups that have loaded this topic into this sink, as far as it can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostOffsets:
+    """Offsets ``[start, end)`` that will never be in the table."""
+
+    start: int
+    end: int
+    reason: Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a partition starts, and what has to be done before anything is read."""
+
+    offset: int
+    anchors: bool
+    """The sink's progress is not there yet: an empty commit moves it first."""
+    repairs_group: bool
+    """The group's committed offset is not this one with a load's mark: it is committed anew."""
+    group_first: bool = False
+    """The group's offset must be replaced before the sink moves: it would be taken for a wish afterwards."""
+    lost: tuple[LostOffsets, ...] = ()
+    note: str = ""
+    """What is out of the ordinary, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The partition cannot be loaded, and what to do about it."""
+
+    partition: TopicPartition
+    reason: str
+    lost: tuple[LostOffsets, ...] = ()
+    passing: bool = False
+    """It may be only how things look for a moment, as after a change of leaders: look again first."""
+    of_topic: bool = False
+    """The reason is the same for all partitions of the topic that it concerns, and names none of them."""
+
+
+def decide(situation: Situation, rules: Rules) -> Start | Refusal:
+    """Where the partition starts: see the tables above."""
+    if is_recreated(situation):
+        return _recreated(situation, rules)
+    found = _start(situation, rules)
+    return found if isinstance(found, Refusal) else _within_log(situation, rules, found)
+
+
+def progress_of(standing: Standing) -> Progress | None:
+    """The progress of the slower table; None where the rows have none. What was ever loaded is what the
+    rows say: past that, rejected rows are of a commit that stopped between the two tables.
+
+    Without progress of the rows, that of the rejected rows means nothing: the table was deleted, or the very
+    first commit stopped between the two.
+    """
+    if standing.rows is None:
+        return None
+    if standing.rejected is None:
+        return standing.rows
+    rows = standing.rows
+    slower = min(rows, standing.rejected, key=lambda one: one.next_offset)
+    return replace(slower, high_offset=rows.high_offset, low_offset=rows.low_offset, gap_end=rows.gap_end)
+
+
+def _start(situation: Situation, rules: Rules) -> Start | Refusal:
+    author = author_of(situation.committed, rules.sink)
+    progress = progress_of(situation.standing)
+    if progress is not None:
+        return _resumed(situation, rules, progress, author)
+    return _first(situation, rules, author)
+
+
+def _resumed(situation: Situation, rules: Rules, progress: Progress, author: Author) -> Start | Refusal:
+    here = progress.next_offset
+    committed = situation.committed
+    if committed is None or author not in (Author.RESET, Author.STRANGER):
+        is_ours = author is Author.THIS_LOAD and committed is not None and committed.offset == here
+        return Start(here, anchors=False, repairs_group=not is_ours)
+    there = committed.offset
+    if there == here:
+        return Start(here, anchors=False, repairs_group=True)
+    if there < here:
+        note = f"{situation.partition}: goes back from {here} to {there}, as the group's offset was moved"
+        return Start(there, anchors=True, repairs_group=True, note=note)
+    lost = _never_loaded(progress, here, there, Loss.SKIPPED)
+    if lost and author is Author.STRANGER and rules.fail_on_data_loss:
+        return _strangers_skip(situation, rules, there, lost)
+    note = f"{situation.partition}: skips from {here} to {there}, as the group's offset was moved"
+    return Start(there, anchors=True, repairs_group=True, lost=lost, note=note)
+
+
+def _strangers_skip(situation: Situation, rules: Rules, there: int, lost: tuple[LostOffsets, ...]) -> Refusal:
+    """Whoever runs a consumer with the load's group commits what it has read: hardly a wish to skip."""
+    where = situation.partition
+    return Refusal(
+        where,
+        f"{where} {_spelled(lost)} would be skipped, as something other than a load has committed "
+        f"{there} for group {rules.group_id}, perhaps a consumer that used this group: confirm that "
+        f"with 'millstream group reset {rules.group_id}' to {there}, or with fail_on_data_loss=False "
+        f"(--accept-data-loss); to load what would be missing, reset the group to {lost[0].start}",
+        lost=lost,
+    )
+
+
+def _never_loaded(progress: Progress | None, start: int, end: int, reason: Loss) -> tuple[LostOffsets, ...]:
+    """What of ``[start, end)`` will be missing if the load does not read it now: not what the table holds
+    from before a rewind.
+    """
+    found = [(start, end)] if progress is None else progress.never_loaded(start, end)
+    return tuple(LostOffsets(*each, reason) for each in found)
+
+
+def _spelled(lost: tuple[LostOffsets, ...]) -> str:
+    return " and ".join(f"[{each.start}, {each.end})" for each in lost)
+
+
+_WITHOUT_A_WISH: Final = (Author.NOBODY, Author.STRANGER, Author.THIS_LOAD)
+"""Authors of an offset that says nothing of where a group without progress shall begin."""
+
+
+def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusal:
+    where, committed = situation.partition, situation.committed
+    if situation.others and not situation.came_later and author in _WITHOUT_A_WISH:
+        return _other_group(situation, rules)
+    earliest = Start(situation.log_start, anchors=True, repairs_group=True)
+    chosen = earliest
+    if rules.starting == "latest" and not situation.came_later:
+        stable = situation.stable_end
+        # Asked for a moment after the end, it may be past it.
+        latest = situation.log_end if stable is None else min(stable, situation.log_end)
+        chosen = replace(earliest, offset=latest)
+    if committed is None:
+        return chosen
+    match author:
+        case Author.RESET | Author.THIS_LOAD_STARTING:
+            return replace(earliest, offset=committed.offset)
+        case Author.THIS_LOAD:
+            note = (
+                f"{where}: the group stands at {committed.offset} and {rules.sink} holds nothing of it, so "
+                f"the table was deleted or emptied: starts over at {situation.log_start}"
+            )
+            return replace(earliest, note=note)
+        case Author.OTHER_LOAD:
+            return _other_sink(where, committed, rules)
+        case _:
+            note = (
+                f"{where}: the group's offset {committed.offset} was left by a consumer, not by a load: it "
+                f"is not trusted, and the load starts at {chosen.offset}"
+            )
+            return replace(chosen, group_first=True, note=note)
+
+
+def other_sink(
+    partition: TopicPartition, committed: OffsetAndMetadata | None, rules: Rules
+) -> Refusal | None:
+    """The refusal of a partition that the group loads into another sink, and this one holds nothing of; None
+    where it does not. It concerns whoever loads the topic's other partitions: each sink would have a part.
+    """
+    if committed is None or author_of(committed, rules.sink) is not Author.OTHER_LOAD:
+        return None
+    return _other_sink(partition, committed, rules)
+
+
+def _other_sink(partition: TopicPartition, committed: OffsetAndMetadata, rules: Rules) -> Refusal:
+    mark = read_mark(committed.metadata)
+    other = "another sink" if mark is None else mark.sink
+    return Refusal(
+        partition,
+        f"group {rules.group_id} loads {partition.topic} into {other}, and a group has one sink: choose "
+        f"another group for {rules.sink}, or move this one with 'millstream group reset {rules.group_id}'",
+        of_topic=True,
+    )
+
+
+def _other_group(situation: Situation, rules: Rules) -> Refusal:
+    topic, group = situation.partition.topic, rules.group_id
+    others = " and ".join(sorted(situation.others))
+    return Refusal(
+        situation.partition,
+        f"{rules.sink} holds {topic} as group {others} has loaded it, and with group {group} every record "
+        f"would be there twice: load with group {others}, or into another table. To go on under the new "
+        f"name, stop the old one and move the new one to where that stands, with 'millstream group reset "
+        f"{group} --to OFFSET --topic {topic}:PARTITION' for each partition",
+        of_topic=True,
+    )
+
+
+# ---- the log as it is now
+
+
+def _within_log(situation: Situation, rules: Rules, found: Start) -> Start | Refusal:
+    where = situation.partition
+    if found.offset > situation.log_end:
+        return Refusal(
+            where,
+            f"{where} stands at {found.offset}, but its log ends at {situation.log_end}: the log was cut, or "
+            "this is another cluster. Nothing is skipped or reset by itself: look at the broker, then move "
+            f"the group with 'millstream group reset {rules.group_id}'",
+            passing=True,
+        )
+    if found.offset >= situation.log_start:
+        return found
+    return _behind_log(situation, rules, found)
+
+
+def _behind_log(situation: Situation, rules: Rules, found: Start) -> Start | Refusal:
+    """The log starts later. What the table holds from before a rewind is not lost, only not replaced."""
+    where, log_start = situation.partition, situation.log_start
+    progress = progress_of(situation.standing)
+    lost = _never_loaded(progress, found.offset, log_start, Loss.RETENTION)
+    if lost and rules.fail_on_data_loss:
+        return Refusal(
+            where,
+            f"{where} {_spelled(lost)} was deleted before it was loaded, as the log starts at "
+            f"{log_start}: accept that with fail_on_data_loss=False (--accept-data-loss), which records "
+            "what is lost beside the table and goes on",
+            lost=lost,
+        )
+    note = f"{where}: starts at {log_start} instead of {found.offset}, as the log begins there"
+    return replace(
+        found,
+        offset=log_start,
+        anchors=True,
+        repairs_group=True,
+        lost=found.lost + lost,
+        note="; ".join(filter(None, (found.note, note))),
+    )
+
+
+# ---- another topic under the same name
+
+
+def is_recreated(situation: Situation) -> bool:
+    """Whether the topic is another than the one that was loaded, under the same name. A broker too old for
+    topic ids tells none, and proves nothing.
+    """
+    stored = {
+        one.topic_id for one in (situation.standing.rows, situation.standing.rejected) if one is not None
+    }
+    return bool(situation.topic_id) and bool(stored - {situation.topic_id, ""})
+
+
+def _recreated(situation: Situation, rules: Rules) -> Start | Refusal:
+    where = situation.partition
+    if rules.on_recreated == "fail":
+        return Refusal(
+            where,
+            f"topic {where.topic} was deleted and made anew since it was loaded into {rules.sink} (its id is "
+            'another): load the new one as well with on_recreated="append" (--on-recreated append), which '
+            "keeps the rows of the old one, or choose another sink and group",
+            of_topic=True,
+        )
+    start = situation.log_start
+    if author_of(situation.committed, rules.sink) is Author.RESET and situation.committed is not None:
+        start = situation.committed.offset
+    note = f"{where}: the topic was made anew; its new records are added from {start} on"
+    found = Start(start, anchors=True, repairs_group=True, group_first=True, note=note)
+    fresh = replace(situation, standing=Standing(None, None))
+    return _within_log(fresh, rules, found)

@@ -1,0 +1,1 @@
+"""A load at work: group membership, planning, cycles, commits and retries."""

@@ -1,0 +1,37 @@
+"""Things that take a while to start, begun in the background and waited for when they are needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Final, Generic, TypeVar
+
+from millstream.spark.load.engine.stopping import Stop, StoppedError
+
+T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 0.1
+
+
+class Later(Generic[T]):
+    """A value that a thread of its own is making. The thread holds nobody up: not the end of the program."""
+
+    def __init__(self, make: Callable[[], T], name: str) -> None:
+        self._future: Future[T] = Future()
+        self._make = make
+        threading.Thread(target=self._run, name=f"millstream-load-{name}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._future.set_result(self._make())
+        except BaseException as error:  # noqa: BLE001 - raised where the value is needed
+            self._future.set_exception(error)
+
+    def get(self, stop: Stop | None = None) -> T:
+        """The value, or what making it has raised; StoppedError when the load shall end meanwhile."""
+        while stop is not None and not self._future.done():
+            if stop.is_wanted:
+                raise StoppedError
+            wait([self._future], _LOOK_SECONDS)
+        return self._future.result()

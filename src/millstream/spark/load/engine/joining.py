@@ -1,0 +1,99 @@
+"""Joining the group: until it has given this member something, or nothing.
+
+A group may take its time, as while a member that died is missed. Brokers that are away look the same from
+here, so after a while its coordinator is asked something: when it answers the load goes on waiting, and when
+it does not that is a failure like any other, of which ``Patience`` says how long it may last.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from millstream.spark.load.engine.members import Member
+from millstream.spark.load.engine.retries import Patience
+from millstream.spark.load.engine.stopping import Stop, StoppedError
+
+log = logging.getLogger("millstream.spark.load")
+
+JOINING: Final = "joining"
+FOR_BROKERS: Final = "waiting for the brokers"
+FOR_GROUP: Final = "waiting for the group"
+_LOOK_SECONDS: Final = 5.0
+"""How long the group may take before it is asked for, and between two questions that it has answered."""
+_AGAIN_SECONDS: Final = 1.0
+_SAY_SECONDS: Final = 60.0
+"""How often it is said that brokers are away still."""
+_IDLE_SECONDS: Final = 0.1
+
+
+class Joining:
+    """One wait for the group."""
+
+    def __init__(
+        self, group_id: str, member: Member, reach: Callable[[], None], patience: Patience, stop: Stop
+    ) -> None:
+        """``reach`` asks the group's coordinator something, and raises what keeps it from answering, or
+        StoppedError as soon as the load shall end.
+        """
+        self._group_id = group_id
+        self._member = member
+        self._reach = reach
+        self._patience = patience
+        self._stop = stop
+        self._is_told = False
+        self._said_away_at: float | None = None
+        self.state = JOINING
+        """What it waits for, for whoever watches."""
+
+    def wait(self) -> None:
+        """Return when the group has shared out its partitions, or when the load shall end.
+
+        Raises StoppedError where that comes in the middle of a question, LoadFailedError, and what has ended
+        the membership.
+        """
+        look_at = time.monotonic() + _LOOK_SECONDS
+        while not self._stop.is_wanted and not self._member.wait_assigned(_IDLE_SECONDS):
+            if time.monotonic() >= look_at:
+                pause = _LOOK_SECONDS if self._answers() else _AGAIN_SECONDS
+                look_at = time.monotonic() + pause
+
+    def _answers(self) -> bool:
+        """Whether there is anybody who could share out partitions."""
+        try:
+            self._reach()
+        except StoppedError:
+            raise
+        except Exception as error:
+            why = f"group {self._group_id} could not be joined"
+            if not self._patience.may_go_on(error):
+                raise self._patience.failed(error, why=why) from error
+            self._say_away(error)
+            return False
+        self._say_there()
+        return True
+
+    def _say_away(self, error: Exception) -> None:
+        self.state = FOR_BROKERS
+        now = time.monotonic()
+        if self._said_away_at is None or now - self._said_away_at >= _SAY_SECONDS:
+            self._said_away_at = now
+            log.warning(
+                "group %s cannot be joined yet, and the load goes on trying: %s", self._group_id, error
+            )
+
+    def _say_there(self) -> None:
+        self.state = FOR_GROUP
+        self._patience.renew()
+        if self._said_away_at is not None:
+            log.warning("brokers answer again for group %s", self._group_id)
+            self._said_away_at = None
+        if not self._is_told:
+            self._is_told = True
+            log.warning(
+                "still waiting for group %s to share out its partitions: a member that died is missed "
+                "only when its session ends",
+                self._group_id,
+            )

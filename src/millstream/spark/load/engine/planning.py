@@ -1,0 +1,280 @@
+"""What a load has to do next: decisions for its partitions, from what sink, group and brokers say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from millstream.errors import DataLostError, LoadFailedError
+from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.spark.load.decisions.cycles import Backlog
+from millstream.spark.load.decisions.starts import (
+    Refusal,
+    Rules,
+    Situation,
+    Start,
+    decide,
+    is_recreated,
+    other_sink,
+    progress_of,
+)
+from millstream.spark.load.engine.topics import Seen, Topics
+from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
+
+
+class Aligned(Protocol):
+    """Where a rewind may begin, for rows that stand for whole ranges."""
+
+    def __call__(self, partition: TopicPartition, offset: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All partitions of the topics as they stand, and where those that are ours start."""
+
+    seen: Mapping[TopicPartition, Seen]
+    standing: Mapping[TopicPartition, Standing]
+    starts: Mapping[TopicPartition, Start]
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def anchors(self) -> list[TopicPartition]:
+        """Partitions whose progress must be moved by an empty commit before they are read."""
+        return [one for one, start in self.starts.items() if start.anchors]
+
+    @property
+    def repairs(self) -> dict[TopicPartition, int]:
+        """Offsets that the group should have and has not."""
+        return {
+            one: start.offset
+            for one, start in self.starts.items()
+            if start.repairs_group and not start.anchors
+        }
+
+    def advance(self, partition: TopicPartition, start: int, end: int) -> Advance:
+        """The step of one partition in the commit of a cycle."""
+        topic_id = self.seen[partition].topic_id
+        lost_from = min((lost.start for lost in self.starts[partition].lost), default=None)
+        return Advance(*partition, topic_id, start, end, self.standing[partition], lost_from)
+
+    def backlogs(self, ends: Mapping[TopicPartition, int]) -> list[Backlog]:
+        """What is to be loaded, up to ``ends``; partitions without one are left alone."""
+        found = []
+        for one, start in self.starts.items():
+            end = min(ends.get(one, 0), self.seen[one].readable_end)
+            found.append(Backlog(one, start.offset, max(end, start.offset)))
+        return found
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """How far the sink is in a partition, ours or not; None where it has nothing of this topic."""
+        progress = progress_of(self.standing[partition])
+        topic_id = self.seen[partition].topic_id
+        if progress is None or (topic_id and progress.topic_id not in ("", topic_id)):
+            return None
+        return progress.next_offset
+
+    def reached(self, targets: Mapping[TopicPartition, int]) -> bool:
+        """Whether the sink has all partitions up to their targets, or to the end of a log that was cut."""
+        for one, target in targets.items():
+            if one not in self.seen:
+                continue
+            position = self.position(one)
+            if position is None or position < min(target, self.seen[one].log_end):
+                return False
+        return True
+
+    def lost(self, now: datetime) -> tuple[LostRange, ...]:
+        """What will never be loaded if the anchors are set."""
+        return tuple(
+            LostRange(*one, lost.start, lost.end, lost.reason, now)
+            for one in self.anchors
+            for lost in self.starts[one].lost
+        )
+
+    @property
+    def lag(self) -> int:
+        """How many offsets lie between our starts and what can be loaded."""
+        return sum(max(0, self.seen[one].readable_end - start.offset) for one, start in self.starts.items())
+
+    def raise_refusals(self, sink: str, committed: int) -> None:
+        """Raise what keeps partitions from being loaded, all in one."""
+        if not self.refusals:
+            return
+        reasons = "; ".join(_said_once(self.refusals)).rstrip(". ")
+        reasons += (
+            f". This run had committed {committed:,} rows to {sink} before: running it again is safe and "
+            "continues there"
+        )
+        lost = [(*one.partition, gone.start, gone.end) for one in self.refusals for gone in one.lost]
+        if all(refusal.lost for refusal in self.refusals):
+            raise DataLostError(reasons, lost)
+        raise LoadFailedError(reasons, sink, lost, committed)
+
+
+def _said_once(refusals: Iterable[Refusal]) -> Iterator[str]:
+    """The reasons. One of a whole topic is followed by the partitions that it concerns."""
+    found: dict[tuple[str, str, bool], list[int]] = {}
+    for one in refusals:
+        found.setdefault((one.reason, one.partition.topic, one.of_topic), []).append(one.partition.partition)
+    for (reason, _, of_topic), partitions in found.items():
+        yield f"{reason} ({_listed(partitions)})" if of_topic else reason
+
+
+def _listed(partitions: list[int]) -> str:
+    """``partition 3``, ``partitions 0 to 7 and 9``."""
+    runs: list[list[int]] = []
+    for one in sorted(partitions):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    return f"partition{'s' if len(partitions) > 1 else ''} {', '.join(words)}"
+
+
+def other_groups(sink: Sink, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Which other groups have progress of these topics in the sink, as far as it can tell."""
+    ask = getattr(sink, "other_groups", None)
+    wanted = sorted(topics)
+    return ask(group_id, wanted) if ask is not None and wanted else {}
+
+
+def situation_of(
+    partition: TopicPartition,
+    seen: Seen,
+    standing: Standing,
+    committed: OffsetAndMetadata | None,
+    *,
+    came_later: bool = False,
+    others: frozenset[str] = frozenset(),
+) -> Situation:
+    """All that is known of a partition, from what brokers, sink and group say of it."""
+    return Situation(
+        partition=partition,
+        standing=standing,
+        committed=committed,
+        topic_id=seen.topic_id,
+        log_start=seen.log_start,
+        log_end=seen.log_end,
+        came_later=came_later,
+        stable_end=seen.stable_end,
+        others=others,
+    )
+
+
+class Planner:
+    """Makes plans."""
+
+    def __init__(self, rules: Rules, topics: Topics, sink: Sink, aligned: Aligned | None = None) -> None:
+        self._rules = rules
+        self._topics = topics
+        self._sink = sink
+        self._aligned = aligned
+
+    def plan(self, owned: Iterable[TopicPartition]) -> Plan:
+        """Decide anew for the partitions that are ours, from what everybody says now."""
+        seen = self._topics.look()
+        standing = self._sink.standing(self._rules.group_id, list(seen))
+        known = {one.topic for one in seen if standing[one].rows is not None}
+        wanted = sorted(self._concerned(set(owned) & set(seen), set(seen), known))
+        unknown = sorted(one for one in set(seen).difference(wanted) if standing[one].rows is None)
+        committed = self._topics.committed(self._rules.group_id, [*wanted, *unknown])
+        others = other_groups(self._sink, self._rules.group_id, {one.topic for one in wanted} - known)
+        starts: dict[TopicPartition, Start] = {}
+        refusals = [other_sink(one, committed.get(one), self._rules) for one in unknown]
+        for one in wanted:
+            situation = situation_of(
+                one,
+                seen[one],
+                standing[one],
+                committed.get(one),
+                came_later=one.topic in known,
+                others=others.get(one.topic, frozenset()),
+            )
+            found = self._decide(situation)
+            if isinstance(found, Refusal):
+                refusals.append(found)
+            else:
+                starts[one] = found
+        notes = tuple(start.note for start in starts.values() if start.note)
+        return Plan(seen, standing, starts, tuple(filter(None, refusals)), notes)
+
+    def reach(self) -> None:
+        """Ask the group's coordinator something; raises what keeps it from answering."""
+        self._topics.reach(self._rules.group_id)
+
+    def sizes(self, plan: Plan) -> Mapping[TopicPartition, float]:
+        """About how many bytes an offset of each partition has, where that is known."""
+        return self._topics.sizes(plan.seen)
+
+    def still_holds(self, plan: Plan, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the topics of these partitions are the ones that were planned for."""
+        planned = {one.topic: plan.seen[one].topic_id for one in partitions}
+        return self._topics.ids(planned) == planned
+
+    def _concerned(
+        self, owned: set[TopicPartition], every: set[TopicPartition], known: set[str]
+    ) -> set[TopicPartition]:
+        """Our partitions. "latest" means one moment for a whole topic: whoever comes first fixes where all
+        its partitions begin, or a second driver would take its own for ones that came later.
+        """
+        if self._rules.starting != "latest":
+            return owned
+        fresh = {one.topic for one in owned} - known
+        return owned | {one for one in every if one.topic in fresh}
+
+    def _decide(self, situation: Situation) -> Start | Refusal:
+        found = decide(situation, self._rules)
+        if self._aligned is None or isinstance(found, Refusal) or not found.anchors:
+            return found
+        progress = progress_of(situation.standing)
+        if progress is None or is_recreated(situation):
+            return found
+        return self._with_whole_rows(situation, found, progress, self._aligned)
+
+    def _with_whole_rows(
+        self, situation: Situation, found: Start, progress: Progress, aligned: Aligned
+    ) -> Start | Refusal:
+        """The start moved to where a row begins, as one that stands for many records is made anew whole."""
+        if not progress.has_gap and progress.next_offset < min(progress.high_offset, found.offset):
+            return self._half_made(situation, found.offset, progress)
+        if found.offset >= progress.high_offset:
+            return found
+        moved = aligned(situation.partition, found.offset)
+        if moved < progress.next_offset <= found.offset:
+            moved = found.offset  # in a gap: the rows before it are whole, and none reaches into it
+        if moved < situation.log_start:
+            return self._cut_row(situation, found.offset, moved, progress.high_offset)
+        return replace(found, offset=moved)
+
+    def _half_made(self, situation: Situation, wanted: int, progress: Progress) -> Refusal:
+        """A rewind is under way, and may have taken out a row whose last records it has not come to yet."""
+        where, here, group = situation.partition, progress.next_offset, self._rules.group_id
+        if situation.log_start > here:
+            return Refusal(
+                where,
+                f"{where} was rewound and has come to {here} of {progress.high_offset}, and the log begins "
+                f"at {situation.log_start} now: rows of this load stand for many records each, and one of "
+                "which some are gone cannot be made anew. Load what is left into another table",
+            )
+        return Refusal(
+            where,
+            f"{where} cannot go on at {wanted}: it was rewound and has come to {here} of "
+            f"{progress.high_offset}, and the rows of this load stand for many records each, so that one may "
+            f"be half made anew. Move the group back with 'millstream group reset {group}' to {here} or "
+            "before, and let it finish",
+        )
+
+    def _cut_row(self, situation: Situation, wanted: int, stamped: int, high: int) -> Refusal:
+        """Made anew the row would lack records; left as it is they would count twice."""
+        where, group = situation.partition, self._rules.group_id
+        return Refusal(
+            where,
+            f"{where} cannot start at {wanted}: the row stamped {stamped} stands for records that retention "
+            f"has taken, as the log starts at {situation.log_start}, so it cannot be made anew. Move the "
+            f"group with 'millstream group reset {group}' to an offset that a later row is stamped with, or "
+            f"to {high}, up to which the table is loaded",
+        )

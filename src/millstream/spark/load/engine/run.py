@@ -1,0 +1,382 @@
+"""One run of a load: plans, cycles and commits, one after the other, until nothing is left or it is told to
+end. What is decided is decided elsewhere; the order in which things become durable is kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from millstream.errors import CommitFailedError, RebalanceInProgressError
+from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.spark.load.decisions.commit_metadata import STARTING, Mark
+from millstream.spark.load.decisions.cycles import (
+    Backlog,
+    Bounds,
+    Pace,
+    budget,
+    pieces_of,
+    ranges_of,
+    within_bytes,
+)
+from millstream.spark.load.engine.joining import FOR_GROUP, JOINING, Joining
+from millstream.spark.load.engine.members import Member
+from millstream.spark.load.engine.planning import Plan, Planner
+from millstream.spark.load.engine.retries import SECONDS_ONCE, Patience
+from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.watching import Clock, Snapshot, TaskWatch
+from millstream.spark.load.pipeline.jobs import JobInterruptedError, cores_of
+from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline
+from millstream.spark.load.points import Detail, Observer, Point, nobody
+from millstream.spark.load.report import CycleReport, LoadReport, Tally
+from millstream.spark.planning.ranges import OffsetRange
+from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
+
+log = logging.getLogger("millstream.spark.load")
+
+_IDLE_SECONDS: Final = 0.1
+_OTHERS_SECONDS: Final = 0.5
+_PASSING_SECONDS: Final = 5.0
+_FEW_OFFSETS: Final = 1_000
+"""So few make no large cycle, however large each record is."""
+_COMPACT_CYCLES: Final = 16
+"""How many cycles a load that runs on lets pass before it joins their files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run works with."""
+
+    group_id: str
+    sink: Sink
+    pipeline: Pipeline
+    task_settings: Mapping[str, object]
+    bounds: Bounds
+    observer: Observer = nobody
+    watched: bool = False
+    compact_bytes: int | None = None
+    read_committed: bool = False
+    patience_seconds: float = SECONDS_ONCE
+    """How long it tries what may pass."""
+
+
+class Broken(Exception):  # noqa: N818 - no error: somebody wanted it
+    """The cycle was broken off: its partitions or its topic went, or the load shall end."""
+
+
+class Run:
+    """See the module. Used by one thread; ``snapshot`` by any."""
+
+    def __init__(
+        self, job: Job, session: Callable[[], Any], member: Member, planner: Planner, stop: Stop
+    ) -> None:
+        """``session`` waits for Spark, which may be starting still; it is called when there is work."""
+        self._job = job
+        self._session = session
+        self._spark: Any = None
+        self._cores = 1
+        self._member = member
+        self._planner = planner
+        self._stop = stop
+        self._clock = Clock()
+        self._tally = Tally(job.group_id, job.sink.name)
+        self._pace = Pace()
+        self._watch: TaskWatch | None = None
+        self._under_way = 0
+        self._lag = 0
+        self._losses = 0
+        self._state = JOINING
+        self._joining: Joining | None = None
+        self._offsets_done = 0
+        self._compacted = 0
+        self._patience = Patience(self._tally, stop, job.patience_seconds)
+        self._refused_since: float | None = None
+
+    # ---- the two ways to run
+
+    def once(self) -> LoadReport:
+        """Load up to the ends seen at the start, whoever of the group does it."""
+        with suppress(StoppedError):
+            self._once()
+        return self._report()
+
+    def _once(self) -> None:
+        targets: dict[TopicPartition, int] | None = None
+        self._join(Patience(self._tally, self._stop, self._job.patience_seconds))
+        while not self._stop.is_wanted:
+            plan = self._patience.attempt(self._plan)
+            if plan is None:
+                continue
+            if targets is None:
+                targets = {one: seen.readable_end for one, seen in plan.seen.items()}
+            if self._advance(plan, targets):
+                continue
+            if plan.reached(targets):
+                break
+            self._state = FOR_GROUP
+            self._member.wait_change(_OTHERS_SECONDS if self._member.owned() else _IDLE_SECONDS)
+        if not self._stop.is_wanted:
+            self._compact()
+
+    def forever(self, every: float) -> LoadReport:
+        """Load what is new every so many seconds, until told to end."""
+        self._patience.run_on()
+        endless = Patience(self._tally, self._stop, math.inf)  # before there is work, nobody waits for it
+        endless.run_on()
+        with suppress(StoppedError):
+            self._join(endless)
+            while not self._stop.is_wanted:
+                due = time.monotonic() + every
+                self._catch_up()
+                if self._tally.cycles - self._compacted >= _COMPACT_CYCLES:
+                    self._compact()
+                self._state = "waiting"
+                self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
+        return self._report()
+
+    def _join(self, patience: Patience) -> None:
+        """Wait until the group has given this member something, or nothing."""
+        self._joining = Joining(self._job.group_id, self._member, self._planner.reach, patience, self._stop)
+        self._joining.wait()
+        self._joining = None
+
+    def _catch_up(self) -> None:
+        """Load up to the ends as they are now."""
+        ends: dict[TopicPartition, int] | None = None
+        while not self._stop.is_wanted:
+            plan = self._patience.attempt(self._plan)
+            if plan is None:
+                continue
+            if ends is None or not set(plan.starts) <= set(ends):
+                ends = {one: seen.readable_end for one, seen in plan.seen.items()}
+            if not self._advance(plan, ends):
+                break
+
+    def _advance(self, plan: Plan, ends: Mapping[TopicPartition, int]) -> bool:
+        """Do the next thing that is to be done; False if there is nothing."""
+        if plan.anchors:
+            self._patience.attempt(partial(self._anchor, plan))
+            return True
+        if plan.repairs:
+            self._patience.attempt(partial(self._repair, plan))
+            return True
+        backlogs = [one for one in plan.backlogs(ends) if one.offsets > 0]
+        if not backlogs:
+            self._patience.renew()
+            return False
+        self._need_spark()
+        ranges = self._ranges(plan, backlogs)
+        self._patience.attempt(partial(self._cycle, plan, ranges), ranges)
+        return True
+
+    def _ranges(self, plan: Plan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
+        """What the next cycle loads."""
+        bounds, pace = self._job.bounds, self._pace
+        ranges = ranges_of(backlogs, budget(bounds, pace, self._cores))
+        if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
+            return ranges  # not worth a question
+        return within_bytes(ranges, bounds, pace, self._cores, self._planner.sizes(plan))
+
+    def _need_spark(self) -> None:
+        if self._spark is None:
+            self._state = "starting Spark"
+            self._spark = self._session()
+            self._cores = cores_of(self._spark)
+
+    # ---- planning
+
+    def _plan(self) -> Plan | None:
+        self._job.observer(Point.PLANNING, Detail())
+        self._losses = self._member.losses
+        plan = self._planner.plan(self._member.owned())
+        if plan.refusals and all(one.passing for one in plan.refusals):
+            now = time.monotonic()
+            self._refused_since = self._refused_since or now
+            if now - self._refused_since < _PASSING_SECONDS:
+                self._stop.wait(_IDLE_SECONDS)
+                return None
+        plan.raise_refusals(self._job.sink.name, self._tally.loaded)
+        self._refused_since = None
+        for note in plan.notes:
+            log.warning("%s", note)
+        self._tally.note(plan.notes)
+        self._lag = plan.lag
+        return plan
+
+    def _anchor(self, plan: Plan) -> None:
+        """Move progress without rows: where a partition begins, is rewound to, or goes on after a loss."""
+        anchored = {one: plan.starts[one] for one in plan.anchors}
+        offsets = {one: start.offset for one, start in anchored.items()}
+        first = {one: offsets[one] for one, start in anchored.items() if start.group_first}
+        if first and not self._commit_group(first, STARTING):
+            self._member.wait_change(_IDLE_SECONDS)
+            return
+        lost = plan.lost(datetime.now(UTC))
+        advances = tuple(plan.advance(one, offset, offset) for one, offset in offsets.items())
+        self._job.sink.commit(
+            Cycle(self._job.group_id, _new_id(), advances, (), lost), self._between_tables(Detail())
+        )
+        self._tally.lost += lost
+        self._commit_group(offsets, STARTING)
+
+    def _repair(self, plan: Plan) -> None:
+        """Tell the group where the sink stands. Until it knows, an offset that was moved stays a wish."""
+        if not self._commit_group(plan.repairs, "repair"):
+            self._member.wait_change(_IDLE_SECONDS)
+
+    # ---- a cycle
+
+    def _cycle(self, plan: Plan, ranges: Sequence[OffsetRange]) -> None:
+        cycle_id = _new_id()
+        tag = f"millstream-load-{cycle_id}"
+        partitions = frozenset(one.topic_partition for one in ranges)
+        if not self._member.hold(partitions, partial(self._job.pipeline.interrupt, self._spark, tag)):
+            return
+        if self._stop.is_wanted:  # asked for before there was anything to break off
+            self._member.release()
+            return
+        written: list[Written] = []
+        try:
+            self._state = "loading"
+            self._load(plan, ranges, cycle_id, tag, written)
+        except (Broken, JobInterruptedError, StoppedError):
+            self._abandon(cycle_id, written)
+            log.info("cycle %s was broken off", cycle_id)
+        except Exception as error:
+            # Where the commit itself failed the sink knows what became of it, and drops only litter.
+            self._abandon(cycle_id, written)
+            if not self._member.is_broken or isinstance(error, ProgressConflictError):
+                raise
+            log.info("cycle %s was broken off: %s", cycle_id, error)
+        finally:
+            self._watch, self._under_way = None, 0
+            self._member.release()
+
+    def _abandon(self, cycle_id: str, written: Sequence[Written]) -> None:
+        try:
+            self._job.sink.abandon(cycle_id, written)
+        except Exception as error:  # noqa: BLE001 - it is litter, and something else has failed already
+            log.warning("what cycle %s had written is left behind: %s", cycle_id, error)
+
+    def _load(
+        self, plan: Plan, ranges: Sequence[OffsetRange], cycle_id: str, tag: str, written: list[Written]
+    ) -> None:
+        began = time.monotonic()
+        advances = tuple(plan.advance(one.topic_partition, one.start, one.end) for one in ranges)
+        detail = Detail(cycle_id, tuple(ranges))
+        results = self._run_tasks(ranges, detail, tag)
+        written += [result.written for result in results]
+        detail = replace(
+            detail, rows=sum(one.rows for one in written), rejected=sum(one.rejected for one in written)
+        )
+        self._job.observer(Point.TASKS_DONE, detail)
+        # Offsets of a topic that was made anew meanwhile are not those that were planned.
+        if not self._planner.still_holds(plan, [one.topic_partition for one in ranges]):
+            raise Broken
+        if not self._member.seal():
+            raise Broken
+        self._state = "committing"
+        cycle = Cycle(self._job.group_id, cycle_id, advances, tuple(written))
+        self._job.sink.commit(cycle, self._between_tables(detail))
+        written.clear()  # whatever fails from here on: what is committed is not to be abandoned
+        seconds = time.monotonic() - began
+        self._committed(detail, cycle.written, sum(result.records for result in results), seconds)
+        self._job.observer(Point.SINK_COMMITTED, detail)
+        if self._commit_group({one.topic_partition: one.end for one in ranges}, cycle_id):
+            self._job.observer(Point.GROUP_COMMITTED, detail)
+
+    def _run_tasks(self, ranges: Sequence[OffsetRange], detail: Detail, tag: str) -> list[PieceResult]:
+        job = self._job
+        pieces = [Piece(piece) for piece in pieces_of(ranges, self._cores)]
+        job.observer(Point.TASKS_STARTED, detail)
+        arguments = (self._spark, job.task_settings, pieces, job.sink.writer(detail.cycle_id), tag)
+        if not job.watched:
+            return job.pipeline.run(*arguments)
+        running = partial(job.observer, Point.TASKS_RUNNING, detail)
+        with TaskWatch(self._spark, running) as self._watch:
+            self._under_way = sum(one.offsets for one in ranges)
+            return job.pipeline.run(*arguments)
+
+    def _committed(self, detail: Detail, written: Sequence[Written], records: int, seconds: float) -> None:
+        offsets = sum(one.offsets for one in detail.ranges)
+        size = sum(one.size for one in written)
+        self._pace = self._pace.after(offsets, size, seconds)
+        self._offsets_done += offsets
+        self._under_way = 0
+        self._lag = max(0, self._lag - offsets)
+        self._patience.renew()
+        self._tally.add(
+            CycleReport(
+                cycle_id=detail.cycle_id,
+                ranges=detail.ranges,
+                records=records,
+                loaded=detail.rows,
+                rejected=detail.rejected,
+                bytes=size,
+                files=sum(one.files for one in written),
+                seconds=seconds,
+            )
+        )
+        log.info("cycle %s: %d rows, %d rejected", detail.cycle_id, detail.rows, detail.rejected)
+
+    def _between_tables(self, detail: Detail) -> Callable[[str], None]:
+        return lambda place: self._job.observer(Point.BETWEEN_TABLES, detail)
+
+    def _commit_group(self, offsets: Mapping[TopicPartition, int], cycle_id: str) -> bool:
+        """Tell the group how far the sink is; False when this is no member of it at the moment.
+
+        Nothing is lost then: the sink knows, and the next plan repairs the group.
+        """
+        mark = str(Mark(cycle_id, self._job.sink.name, self._job.read_committed))
+        try:
+            self._member.commit(
+                {one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()}, losses=self._losses
+            )
+        except (CommitFailedError, RebalanceInProgressError) as error:
+            log.info("the group's offsets are left to the next plan: %s", error)
+            return False
+        return True
+
+    def _compact(self) -> None:
+        if self._job.compact_bytes is None:
+            return
+        self._state = "compacting"
+        self._compacted = self._tally.cycles
+        self._job.observer(Point.COMPACTING, Detail())
+        try:
+            self._job.sink.compact(self._job.compact_bytes, lambda place: None)
+        except Exception as error:  # noqa: BLE001 - the rows are there: joining their files can wait
+            log.warning("small files were not joined: %s", error)
+            self._tally.note([f"small files were not joined: {error}"])
+
+    # ---- what came of it
+
+    def _report(self) -> LoadReport:
+        return self._tally.report(self._clock.seconds, stopped=self._stop.is_wanted)
+
+    def snapshot(self) -> Snapshot:
+        """How far it is now. From any thread."""
+        watch, under_way, joining = self._watch, self._under_way, self._joining
+        read = 0 if watch is None else int(watch.done * under_way)
+        return Snapshot(
+            state=self._state if joining is None else joining.state,
+            loaded=self._tally.loaded,
+            rejected=self._tally.rejected,
+            offsets_done=self._offsets_done + read,
+            offsets_left=max(0, self._lag - read),
+            partitions=self._member.owned_count,
+            cycles=self._tally.cycles,
+            seconds=self._clock.seconds,
+        )
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:16]

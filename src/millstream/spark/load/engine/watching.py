@@ -1,0 +1,107 @@
+"""How far a load is, for whoever watches: read by other threads while it works."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millstream.spark.load.pipeline import jobs
+
+log = logging.getLogger("millstream.spark.load")
+
+_LOOK_SECONDS: Final = 0.05
+_LATER_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How far a load is at a moment."""
+
+    state: str = "starting"
+    loaded: int = 0
+    rejected: int = 0
+    offsets_done: int = 0
+    """Offsets that this run has committed, and about how many its tasks have read since."""
+    offsets_left: int = 0
+    """What lies between that and the ends of the logs, of the partitions that are ours."""
+    partitions: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.offsets_done / self.seconds if self.seconds > 0 else 0.0
+
+
+class TaskWatch:
+    """Looks at Spark's tasks while a job runs: says when they have begun, and what part is done.
+
+    Spark Connect does not tell; there they are taken to run as soon as they were asked for.
+    """
+
+    def __init__(self, spark: Any, running: Callable[[], None]) -> None:
+        self._spark = spark
+        self._running = running
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._watch, name="millstream-load-watch", daemon=True)
+        self.done = 0.0
+        """The part of the tasks that have ended."""
+
+    def __enter__(self) -> TaskWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Raises what the observer has raised, unless something else went wrong."""
+        self._over.set()
+        self._thread.join()
+        if self._error is not None and kind is None:
+            raise self._error
+
+    def _watch(self) -> None:
+        try:
+            self._look_until_over()
+        except BaseException as error:  # noqa: BLE001 - raised where the tasks are waited for
+            self._error = error
+
+    def _look_until_over(self) -> None:
+        if jobs.is_connect(self._spark):
+            self._running()
+            return
+        told = False
+        tracker = self._spark.sparkContext.statusTracker()
+        pause = _LOOK_SECONDS
+        while not self._over.wait(pause):
+            try:
+                completed, every = _tasks_of(tracker)
+            except Exception as error:  # noqa: BLE001 - Spark may be ending; the job itself says so
+                log.debug("Spark does not tell how its tasks stand: %s", error)
+                continue
+            self.done = completed / max(1, every)
+            # A stage that runs has tasks: Spark tells how many with a delay, and of a short one never.
+            if not told and every > 0:
+                told, pause = True, _LATER_SECONDS
+                self._running()
+
+
+def _tasks_of(tracker: Any) -> tuple[int, int]:
+    """How many tasks of the stages that run have ended, and how many these have in all."""
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._since

@@ -1,0 +1,1 @@
+"""Records into rows: formats, checks, SQL, fused tasks and DataFrames."""

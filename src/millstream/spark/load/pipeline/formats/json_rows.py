@@ -1,0 +1,305 @@
+"""JSON, one value at a time: the meaning of the format. ``json`` gives the same, a block at a time.
+
+A value is one JSON object in UTF-8. Fields that the schema does not name are ignored; missing ones are null.
+Types are strict: a number in quotes is no number, 1.0 is no LONG, and nothing is rounded or cut to fit.
+Dates, timestamps, decimals (as an alternative) and binary are texts: see ``texts``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from millstream.errors import ConfigError
+from millstream.spark.load.pipeline import ddl
+from millstream.spark.load.pipeline.formats import texts
+from millstream.spark.load.pipeline.formats.parsed import NULL_VALUE, BadColumnError, RejectError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEEPEST: Final = 256
+"""Objects and arrays may stand so deep inside each other."""
+_SHOWN: Final = 40
+_LONGEST_INTEGER: Final = 25
+"""More digits than the largest LONG has by far: Python need not try to read them."""
+
+Convert = Callable[[Any, str], Any]
+"""A JSON value, and the path of its column, to what Arrow takes; raises BadColumnError."""
+
+
+class Whole(str):
+    """A number without fraction and exponent, as it is written."""
+
+    __slots__ = ()
+
+
+class Real(str):
+    """Another number, as it is written."""
+
+    __slots__ = ()
+
+
+class Twice:
+    """Stands for a field that an object has more than once."""
+
+
+class JsonRows:
+    """Reads one value at a time."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._columns = [(field.name, _nullable(field)) for field in schema]
+        self._decoder = json.JSONDecoder(
+            parse_float=Real, parse_int=Whole, parse_constant=_refuse_constant, object_pairs_hook=_object
+        )
+
+    def convert(self, raw: bytes | None) -> list[Any]:
+        """The values of the columns; raises RejectError with all that is wrong."""
+        found = self._load(raw)
+        row: list[Any] = []
+        problems: list[str] = []
+        for name, convert in self._columns:
+            try:
+                row.append(convert(found.get(name), name))
+            except BadColumnError as error:
+                problems.append(str(error))
+        if problems:
+            raise RejectError("; ".join(problems))
+        return row
+
+    def _load(self, raw: bytes | None) -> dict[str, Any]:
+        if raw is None:
+            raise RejectError(NULL_VALUE)
+        try:
+            text = str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            byte = raw[error.start]
+            raise RejectError(f"not UTF-8: byte 0x{byte:02x} at position {error.start}") from error
+        if _depth_may_exceed(text) and _depth(text) > DEEPEST:
+            raise RejectError(f"not JSON that can be read: nested more than {DEEPEST} deep")
+        try:
+            found = self._decoder.decode(text)
+        except json.JSONDecodeError as error:
+            raise RejectError(f"not JSON: {_problem(error)}") from error
+        if not isinstance(found, dict):
+            raise RejectError(f"not a JSON object: {described(found)}")
+        return found
+
+
+def _problem(error: json.JSONDecodeError) -> str:
+    said = error.msg.removesuffix(" at")
+    return f"{said[:1].lower()}{said[1:]} at position {error.pos}"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                found[name] = Twice()
+            seen.add(name)
+    return found
+
+
+def _depth_may_exceed(text: str) -> bool:
+    return len(text) > DEEPEST and text.count("{") + text.count("[") > DEEPEST
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested outside of strings; in one pass, whatever the text is."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for sign in text:
+        if in_string:
+            in_string = escaped or sign != '"'
+            escaped = sign == "\\" and not escaped
+        elif sign == '"':
+            in_string = True
+        elif sign in "{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in "}]":
+            depth -= 1
+    return deepest
+
+
+def described(value: Any) -> str:
+    """What a JSON value is, for a reason: ``string "abc"``."""
+    if isinstance(value, Whole | Real):
+        return f"number {_cut(value)}"
+    if isinstance(value, str):
+        return f"string {json.dumps(_cut(value), ensure_ascii=True)}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    return "object" if isinstance(value, dict) else "array"
+
+
+def _cut(text: str) -> str:
+    return str(text) if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+# ---- the types
+
+
+def _nullable(field: Any) -> Convert:
+    convert = converter(field.type, field.name)
+    needed = not field.nullable
+
+    def read(value: Any, path: str) -> Any:
+        if value is None:
+            if needed:
+                raise BadColumnError(path, "null, but the column is NOT NULL")
+            return None
+        if isinstance(value, Twice):
+            raise BadColumnError(path, "given twice")
+        return convert(value, path)
+
+    return read
+
+
+def converter(kind: Any, name: str) -> Convert:
+    """How a value of this Arrow type is read from JSON. Raises ConfigError where it cannot be."""
+    import pyarrow as pa
+
+    makers: list[tuple[Callable[[Any], bool], Callable[[], Convert]]] = [
+        (pa.types.is_map, lambda: _map(kind, name)),
+        (pa.types.is_list, lambda: _array(kind, name)),
+        (pa.types.is_struct, lambda: _struct(kind)),
+        (pa.types.is_boolean, lambda: _boolean),
+        (pa.types.is_integer, lambda: _integer(kind)),
+        (pa.types.is_floating, lambda: _float(kind)),
+        (pa.types.is_string, lambda: _string),
+    ]
+    return next((make() for matches, make in makers if matches(kind)), None) or _text(kind)
+
+
+def _wrong(kind: str, value: Any, path: str) -> NoReturn:
+    raise BadColumnError(path, f"expected {kind}, got {described(value)}")
+
+
+def _unfit(kind: str, value: str, path: str) -> NoReturn:
+    raise BadColumnError(path, f"{_cut(value)} does not fit {kind}")
+
+
+def _boolean(value: Any, path: str) -> bool:
+    return value if isinstance(value, bool) else _wrong("BOOLEAN", value, path)
+
+
+def _string(value: Any, path: str) -> str:
+    if not isinstance(value, str) or isinstance(value, Whole | Real):
+        _wrong("STRING", value, path)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise BadColumnError(path, "half of a surrogate pair is no character") from error
+    return value
+
+
+def _integer(kind: Any) -> Convert:
+    name = ddl.type_name(kind)
+    limit = 1 << (kind.bit_width - 1)
+
+    def read(value: Any, path: str) -> int:
+        if not isinstance(value, Whole):
+            _wrong(name, value, path)
+        if len(value) > _LONGEST_INTEGER:
+            _unfit(name, value, path)
+        number = int(value)
+        return number if -limit <= number < limit else _unfit(name, value, path)
+
+    return read
+
+
+def _float(kind: Any) -> Convert:
+    name = ddl.type_name(kind)
+    single = kind.bit_width == 32
+
+    def read(value: Any, path: str) -> float:
+        if not isinstance(value, Whole | Real):
+            _wrong(name, value, path)
+        number = float(value)
+        if single and math.isfinite(number):
+            number = rounded(number)
+        return number if math.isfinite(number) else _unfit(name, value, path)
+
+    return read
+
+
+def rounded(number: float) -> float:
+    """The nearest number of 32 bits; infinite where there is none."""
+    try:
+        nearest: float = struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.inf
+    return nearest
+
+
+def _text(kind: Any) -> Convert:
+    """Types that are written as text; a decimal may be a number as well."""
+    import pyarrow as pa
+
+    name = ddl.type_name(kind)
+    from_text = texts.reader(kind)
+    assert from_text is not None
+    numbers = pa.types.is_decimal(kind)
+
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, str) or (isinstance(value, Whole | Real) and not numbers):
+            _wrong(name, value, path)
+        try:
+            return from_text(value)
+        except ValueError as error:
+            if numbers and str(error) == "it does not fit":
+                _unfit(name, value, path)
+            _wrong(name, value, path)
+
+    return read
+
+
+def _array(kind: Any, name: str) -> Convert:
+    element = _nullable(kind.value_field.with_name(name))
+
+    def read(value: Any, path: str) -> list[Any]:
+        if not isinstance(value, list):
+            _wrong("ARRAY", value, path)
+        return [element(one, f"{path}[{place}]") for place, one in enumerate(value)]
+
+    return read
+
+
+def _struct(kind: Any) -> Convert:
+    fields = [(field.name, _nullable(field)) for field in kind]
+
+    def read(value: Any, path: str) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            _wrong("STRUCT", value, path)
+        return {name: convert(value.get(name), f"{path}.{name}") for name, convert in fields}
+
+    return read
+
+
+def _map(kind: Any, name: str) -> Convert:
+    import pyarrow as pa
+
+    if not pa.types.is_string(kind.key_type):
+        raise ConfigError(f"schema: the MAP of {name} must have keys of type STRING, as JSON has no others")
+    item = _nullable(pa.field(name, kind.item_type))
+
+    def read(value: Any, path: str) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            _wrong("MAP", value, path)
+        return [(_string(key, path), item(one, f"{path}.{key}")) for key, one in value.items()]
+
+    return read

@@ -1,0 +1,167 @@
+"""The fused route: one task fetches, shapes and writes, and only says what it wrote.
+
+No row passes through the JVM. A task is a pure function of its pieces: run twice, it writes the same rows
+into files (or whatever the sink has) that nobody sees until the driver commits one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.spark.load.decisions.cycles import shares_of
+from millstream.spark.load.pipeline.jobs import TaskFailedError, cores_of, is_connect
+from millstream.spark.load.pipeline.partitioning import Partitioning
+from millstream.spark.load.pipeline.shaping import Shaping
+from millstream.spark.load.pipeline.work import Shaper, accepted, rejected_rows, table_partitioning
+from millstream.spark.planning.ranges import OffsetRange
+from millstream.spark.reading.memory import keep_freed
+from millstream.spark.reading.reader import read_range
+from millstream.spark.sinks.base import TaskOutput, TaskWriter, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("millstream.spark.load")
+
+RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a task loads, alone or with others."""
+
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class PieceResult:
+    """What became of one piece, or of several."""
+
+    piece: int | None
+    """Its place in the list that was given; None where several pieces were written together."""
+    written: Written
+    records: int
+    """How many were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedTask:
+    """All that a task needs; pickled into it."""
+
+    settings: Mapping[str, object]
+    pieces: Sequence[Piece]
+    writer: TaskWriter
+    shaping: Shaping
+
+    def run(self, share: Sequence[int]) -> PieceResult:
+        """Load these pieces, of which there must be some, one after the other into one output.
+
+        Raises TaskFailedError with the range of the one at fault, after it has cleaned up.
+        """
+        keep_freed()
+        output: TaskOutput | None = None
+        records, index = 0, share[0]
+        try:
+            output = self.writer.open()
+            shaper = Shaper(self.shaping)
+            partitioning = table_partitioning(self.shaping, shaper.schema)
+            for index in share:
+                records += self._copy(self.pieces[index], shaper, partitioning, output)
+            return PieceResult(index if len(share) == 1 else None, output.finish(), records)
+        except BaseException as error:
+            if output is not None:
+                output.abort()
+            if isinstance(error, Exception):
+                TaskFailedError.fail(self.pieces[index].range, error)
+            raise
+
+    def _copy(self, piece: Piece, shaper: Shaper, partitioning: Partitioning, output: TaskOutput) -> int:
+        records = 0
+        for batch in read_range(
+            self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
+        ):
+            shaped = shaper.shape(batch)
+            if self.shaping.can_reject:
+                shaped = accepted(shaped, self.writer, batch.num_rows)
+            if shaped.rows.num_rows:
+                output.write_rows(partitioning.add(shaped.rows))
+            rejected = rejected_rows(batch, shaped.bad, shaped.reasons)
+            if rejected is not None:
+                output.write_rejected(rejected)
+            records += batch.num_rows
+        return records
+
+
+def run(spark: Any, task: FusedTask) -> list[PieceResult]:
+    """Share out the pieces among tasks, and wait for all of them."""
+    shares = shares_of([piece.range for piece in task.pieces], cores_of(spark))
+    if not shares:
+        return []
+    found = None if is_connect(spark) else _run_plainly(spark, task, shares)
+    return _run_as_query(spark, task, shares) if found is None else found
+
+
+def _run_plainly(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult] | None:
+    """As an RDD: there is nothing to plan and no code to generate, which costs Java more than all the rest.
+
+    None where Spark cannot make one: its directory for temporary files was cleaned up, or has no room.
+    """
+    try:
+        numbers = spark.sparkContext.parallelize(range(len(shares)), len(shares))
+    except OSError as error:
+        log.warning(
+            "the tasks run as a query, as Spark cannot write what it needs for a plain job: %s", error
+        )
+        return None
+    # Pickled here, as the serializer of the user's context may not know how.
+    found = numbers.map(lambda number: pickle.dumps(task.run(shares[number]))).collect()
+    return _in_order([pickle.loads(result) for result in found])
+
+
+def _run_as_query(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult]:
+    # As many partitions as numbers: each task gets exactly one.
+    numbers = spark.range(0, len(shares), 1, len(shares))
+    return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
+
+
+def results(found: Sequence[Any]) -> list[PieceResult]:
+    """What tasks answered, in the order of the pieces."""
+    return _in_order(
+        [
+            PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
+            for row in found
+        ]
+    )
+
+
+def _in_order(found: Sequence[PieceResult]) -> list[PieceResult]:
+    """Results in the order of the pieces, those of several pieces first."""
+    return sorted(found, key=lambda result: -1 if result.piece is None else result.piece)
+
+
+def answer(result: PieceResult) -> pa.RecordBatch:
+    """A result, as a task hands it to Spark."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict(
+        {
+            "piece": pa.array([-1 if result.piece is None else result.piece], pa.int32()),
+            "records": pa.array([result.records], pa.int64()),
+            "written": pa.array([pickle.dumps(result.written)], pa.binary()),
+        }
+    )
+
+
+def _function(
+    task: FusedTask, shares: Sequence[Sequence[int]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def function(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield answer(task.run(shares[number]))
+
+    return function

@@ -1,0 +1,177 @@
+"""SQL over the good rows of a cycle: a view named ``batch``, and rows that still say where they came from.
+
+A query that keeps the columns of positions (``_topic``, ``_partition``, ``_offset``; for raw records without
+underscores) makes rows that belong to records, and runs once for all pieces. Any other query, as a rule one
+that counts or sums, runs for each piece on its own; its rows are stamped with the piece: topic, partition and
+first offset. So they, too, can be found and replaced when the piece is loaded again.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import ConfigError
+from millstream.spark.load.pipeline import columns, ddl, frames
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.shaping import Shaping
+from millstream.spark.load.pipeline.spark_schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VIEW: Final = "batch"
+_BESIDE: Final = (frames.RECORD, frames.REASON, frames.PIECE)
+_AT_A_TIME: Final = 32
+"""So many pieces are one job: Spark's planning takes longer than in proportion for many more."""
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """What a query makes."""
+
+    schema: pa.Schema
+    """The rows as they are written, stamped if they must be."""
+    aggregates: bool
+    """Whether rows stand for pieces rather than records."""
+
+
+def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
+    """Ask Spark what the query makes of rows of this schema; raises ConfigError with its reason."""
+    import pyarrow as pa
+
+    empty = spark.createDataFrame([], ddl.render(pa.schema([field.with_nullable(True) for field in rows])))
+    with view_of(empty, shaping) as text:
+        try:
+            found = spark.sql(text).schema
+        except Exception as error:
+            if not is_spark_error(error):
+                raise
+            raise ConfigError(f"sql: {said(error)}") from error
+    schema = arrow_schema(found, "sql: the result")
+    positions = [name for name in _positions(shaping) if name in schema.names]
+    if not shaping.is_raw and positions and len(positions) < 3:
+        missing = set(_positions(shaping)) - set(positions)
+        raise ConfigError(
+            f"sql keeps {', '.join(positions)} but not {', '.join(sorted(missing))}: keep all, or none"
+        )
+    if len(positions) == 3:
+        _check_positions(schema, shaping)
+        return QueryShape(schema, aggregates=False)
+    for name in columns.POSITIONS:
+        if name in schema.names:
+            raise ConfigError(f"sql: the column {name} is one that a load adds: rename it with AS")
+    return QueryShape(columns.with_positions(list(schema)), aggregates=True)
+
+
+def _positions(shaping: Shaping) -> tuple[str, ...]:
+    return columns.RAW[:3] if shaping.is_raw else columns.POSITIONS[:3]
+
+
+def _check_positions(schema: pa.Schema, shaping: Shaping) -> None:
+    for name, field in zip(_positions(shaping), columns.position_fields(), strict=False):
+        if not schema.field(name).type.equals(field.type):
+            raise ConfigError(f"sql: {name} must stay as it is: it says which record a row came from")
+
+
+def run(
+    spark: Any, shaped: QueryShape, frame: Any, task: frames.WriteTask, filled: Container[int]
+) -> list[PieceResult]:
+    """Run the query over the good rows of a parsed frame, and write what it makes.
+
+    ``filled`` are the pieces that had records: of nothing, no sum is made.
+    """
+    from pyspark.sql import functions
+
+    if not shaped.aggregates:
+        return _written(spark, [(_good(frame), None)], task)
+    pieces = [
+        (_good(frame.where(functions.col(frames.PIECE) == index)), piece)
+        for index, piece in enumerate(task.pieces)
+        if index in filled
+    ]
+    found: list[PieceResult] = []
+    for first in range(0, len(pieces), _AT_A_TIME):
+        found += _written(spark, pieces[first : first + _AT_A_TIME], task)
+    return found
+
+
+def _good(frame: Any) -> Any:
+    """The rows of a parsed frame that are good, without what stands beside them."""
+    from pyspark.sql import functions
+
+    quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in _BESIDE]
+    names = [functions.col(name) for name in quoted]
+    return frame.where(functions.col(frames.REASON).isNull()).select(*names)
+
+
+def result(spark: Any, shaping: Shaping, frame: Any) -> pa.Table:
+    """What the query makes of the good rows of a parsed frame."""
+    with view_of(_good(frame), shaping) as text:
+        return spark.sql(text).toArrow()
+
+
+def _written(
+    spark: Any, inputs: Sequence[tuple[Any, Piece | None]], task: frames.WriteTask
+) -> list[PieceResult]:
+    """Run the query over each input, all in one job, and write the rows."""
+    with ExitStack() as views:
+        made = []
+        for rows, piece in inputs:
+            text = views.enter_context(view_of(rows, task.shaping))
+            result = spark.sql(text)
+            made.append(result if piece is None else _stamped(result, piece))
+        return frames.write_rows(reduce(lambda left, right: left.unionAll(right), made), task)
+
+
+def _stamped(frame: Any, piece: Piece) -> Any:
+    from pyspark.sql import functions
+
+    part = piece.range
+    kinds = ("string", "int", "bigint", "timestamp")
+    values = (part.topic, part.partition, part.start, None)
+    stamps = [
+        functions.lit(value).cast(kind).alias(name)
+        for name, value, kind in zip(columns.POSITIONS, values, kinds, strict=True)
+    ]
+    return frame.select("*", *stamps)
+
+
+@contextmanager
+def view_of(frame: Any, shaping: Shaping) -> Iterator[str]:
+    """The query's text over this frame, whose view has a name that nobody else has."""
+    name = f"millstream_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield _text(shaping, name)
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)
+
+
+def _text(shaping: Shaping, view: str) -> str:
+    assert shaping.sql is not None
+    names = [VIEW]
+    if len(shaping.topics) == 1 and _PLAIN.fullmatch(shaping.topics[0]) and shaping.topics[0].lower() != VIEW:
+        names.append(shaping.topics[0])
+    tables = ", ".join(f"`{name}` AS (SELECT * FROM {view})" for name in names)
+    return f"WITH {tables} SELECT * FROM (\n{shaping.sql.strip().rstrip(';')}\n)"
+
+
+def is_spark_error(error: Exception) -> bool:
+    """Whether Spark says that a query or an expression makes no sense."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException)
+
+
+def said(error: Exception) -> str:
+    """Spark's reason, without its plans and pointers."""
+    text = str(error).strip().splitlines()[0]
+    text = re.sub(r"\s*;?\s*line \d+,? pos \d+;?\s*$", "", text)
+    return re.sub(r"\s*SQLSTATE: \w+\s*(\(line.*\))?;?", "", text).strip()

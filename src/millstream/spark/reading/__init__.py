@@ -1,0 +1,1 @@
+"""Reading a range of offsets inside a Spark task, as Arrow batches."""

@@ -1,0 +1,1 @@
+"""Java, the Python workers' parent process, and shipping the package to workers."""

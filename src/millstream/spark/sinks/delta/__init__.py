@@ -1,0 +1,1 @@
+"""The Delta Lake sink."""

@@ -1,0 +1,388 @@
+"""One Delta table: opened anew for each look, changed only on top of exactly what was seen.
+
+delta-rs would, on a conflict, check for itself whether two commits get along, and retry. Here it may not
+(``max_commit_retries=0``): a commit becomes the very next version of the table that was looked at, or does
+not happen, and is decided anew. So nothing can come in between: no other driver, no compaction, no RESTORE.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from millstream.client.chance import between
+from millstream.spark.sinks.base import Progress, SinkError
+from millstream.spark.sinks.delta import progress as delta_progress
+from millstream.spark.sinks.delta.errors import TROUBLE, failed, words
+from millstream.spark.sinks.delta.features import check_features
+from millstream.spark.sinks.delta.log import (
+    LOG,
+    LogView,
+    Restore,
+    commit_path,
+    named_files,
+    newest_version,
+    read_commit,
+)
+from millstream.spark.sinks.delta.parquet.files import DataFile, sync
+from millstream.spark.sinks.delta.parquet.partitions import text
+
+log = logging.getLogger("millstream.spark")
+
+_TOKEN: Final = "millstream.commit"
+_UNQUOTED: Final = "!$&'()+,-./:;=@_~"
+"""What delta-rs leaves as it is in paths, besides letters and digits."""
+_PATIENCE_SECONDS: Final = 120.0
+"""How long a commit may lose against others before it gives up."""
+_CLOCKS_SECONDS: Final = 3_600.0
+"""How far the clocks of machines that share a directory may be apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFile:
+    """A file that the table consists of at the moment."""
+
+    path: str
+    """As the log has it: relative to the table as a rule, and quoted as a URL."""
+    size: int
+    partition_values: Mapping[str, str | None]
+    least: Mapping[str, Any]
+    """The least value of each column that is known; that of a partition column is the only one."""
+    most: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The path without the quotes, as delta-rs is given it, to quote it in its own way."""
+        return unquote(self.path)
+
+    @property
+    def can_be_removed(self) -> bool:
+        """Whether delta-rs quotes it as whoever added it: readers compare paths as they are written."""
+        return quote(self.name, safe=_UNQUOTED) == self.path
+
+    def where(self, directory: Path) -> Path:
+        """The file itself."""
+        return directory / self.name.removeprefix("file://")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit does."""
+
+    add: Sequence[DataFile] = ()
+    remove: Sequence[ActiveFile] = ()
+    transactions: Sequence[tuple[str, int]] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    data_change: bool = True
+    """False where the same rows are only laid out anew."""
+
+
+class NotCommittedError(SinkError):
+    """A commit failed, and the log shows that nothing of it happened."""
+
+
+class Snapshot:
+    """A table at one version."""
+
+    def __init__(self, table: Table, handle: DeltaTable, log_view: LogView) -> None:
+        self.handle = handle
+        self.version: int = handle.version()
+        self._table = table
+        self._log = log_view
+        self._older: dict[int, DeltaTable] = {}
+
+    @property
+    def transactions(self) -> Mapping[str, int]:
+        """What the log has stored, whether or not a restore made it void."""
+        return self._log.transactions
+
+    def progress(self, name: str) -> Progress | None:
+        """An application's progress; that of the older version where the table was restored since."""
+        return self._progress(name, self.version, self._log.transactions.get)
+
+    def groups(self) -> dict[str, set[str]]:
+        """Which groups have progress, by topic."""
+        found: dict[str, set[str]] = {}
+        for name in self.transactions:
+            where = delta_progress.partition_of(name)
+            if where is not None and self.progress(name) is not None:
+                found.setdefault(where.topic, set()).add(delta_progress.group_of(name))
+        return found
+
+    def restored(self) -> dict[str, Progress | None]:
+        """The progress of all applications, of any group, that a restore has changed and no commit since
+        says: of the restores that are known already, as to look for others may mean to read the whole log.
+        """
+        last, read = self._log.last_restore, self._log.transactions.get
+        return {
+            name: self.progress(name)
+            for name in (self._log.transactions if last >= 0 else ())
+            if delta_progress.partition_of(name) and delta_progress.committed_at(name, read) < last
+        }
+
+    def _progress(self, name: str, version: int, read: Callable[[str], int | None]) -> Progress | None:
+        found = delta_progress.decode(name, read)
+        if found is None:
+            return None
+        restore = self._log.restored_since(delta_progress.committed_at(name, read), version)
+        if restore is None:
+            return found
+        older = self._older.get(restore.version)
+        if older is None:
+            older = self._older[restore.version] = self._table.restored_to(restore)
+        return self._progress(name, older.version(), older.transaction_version)
+
+    def files(self) -> list[ActiveFile]:
+        """The files of the table at this version."""
+        actions = pa.table(self.handle.get_add_actions(flatten=True))
+        return [_active(row) for row in actions.to_pylist()]
+
+
+class _Kept(threading.local):
+    """What one thread knows of a table: a handle that moves on is no thing to share."""
+
+    handle: DeltaTable | None = None
+    seen: tuple[int, int, int] | None = None
+    log_view: LogView | None = None
+
+
+class Table:
+    """A table and its directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._kept = _Kept()
+
+    @property
+    def exists(self) -> bool:
+        return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(str(self.directory))
+
+    def look(self) -> Snapshot | None:
+        """The table as it is now; None where there is none. It is good until the next look of this thread."""
+        if not (self.directory / LOG).is_dir():
+            return None
+        try:
+            handle = self._handle()
+        except TableNotFoundError:
+            return None
+        except TROUBLE as error:
+            remedy = f"Repair its log ({LOG}), or load into another table"
+            raise failed(f"the Delta table {self.directory} cannot be opened", error, remedy) from error
+        check_features(handle, self.directory)
+        view = self._kept.log_view = self._kept.log_view or LogView(self.directory)
+        view.refresh(str(handle.metadata().id), handle.version())
+        return Snapshot(self, handle, view)
+
+    def _handle(self) -> DeltaTable:
+        """A handle at the newest version: the one that is kept, unless its table was made anew since."""
+        handle = self._kept.handle
+        if handle is not None and self._kept.seen == self._newest_commit(handle):
+            handle.update_incremental()
+        else:
+            handle = DeltaTable(str(self.directory))
+        self._kept.handle, self._kept.seen = handle, self._newest_commit(handle)
+        return handle
+
+    def _newest_commit(self, handle: DeltaTable) -> tuple[int, int, int] | None:
+        """Which file the handle's last commit is: another one of that name belongs to another table."""
+        try:
+            found = commit_path(self.directory, handle.version()).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def restored_to(self, restore: Restore) -> DeltaTable:
+        """The version that a restore put back."""
+        version = restore.parameters.get("version")
+        try:
+            if version is not None:
+                return DeltaTable(str(self.directory), version=int(version))
+            handle = DeltaTable(str(self.directory), version=restore.version - 1)
+            handle.load_as_version(_moment(restore.parameters))
+        except (DeltaError, OSError, KeyError, ValueError) as error:
+            raise SinkError(
+                f"the Delta table {self.directory} was restored in version {restore.version}, and which one "
+                f"that put back can no longer be read ({error}): nobody knows how far it has come. Load into "
+                "a new table, or restore by version"
+            ) from error
+        return handle
+
+    def transact(
+        self, decide: Callable[[Snapshot], Change | None], undo: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Look, decide, commit; again from the start when another commit came first.
+
+        ``decide`` may raise, or want nothing. Returns True when the commit has been read back from the log
+        and is on the disk, False when nothing was wanted; raises SinkError when it did not happen, or when
+        nobody can tell. ``undo`` is called when it is certain that nothing was committed, and only then: it
+        may delete the files that the change would have added. Otherwise they stay, as data or as litter.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        attempt = 0
+        certain = True
+        try:
+            while (change := decide(snapshot := self._look_again())) is not None:
+                certain = False  # until the log has answered, whatever happens: also an interrupt
+                if self._commit(snapshot, change):
+                    return True
+                certain = True
+                attempt += 1
+                self._wait(attempt, deadline)
+        except BaseException as error:
+            if certain or isinstance(error, NotCommittedError):
+                undo()
+            raise
+        undo()
+        return False
+
+    def _look_again(self) -> Snapshot:
+        snapshot = self.look()
+        if snapshot is None:
+            raise SinkError(f"the Delta table {self.directory} is gone: it was there a moment ago")
+        return snapshot
+
+    def _wait(self, attempt: int, deadline: float) -> None:
+        """A moment of chance, so that two who are in each other's way part."""
+        if time.monotonic() > deadline:
+            raise SinkError(
+                f"the Delta table {self.directory} is written to so often that no commit got through in "
+                f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
+            )
+        time.sleep(between(0, min(0.5, 0.005 * 2**attempt)))
+
+    def _commit(self, seen: Snapshot, change: Change) -> bool:
+        """Make a change the version after ``seen``; False when that version is another's."""
+        token = uuid.uuid4().hex
+        error: Exception | None = None
+        try:
+            _write(seen.handle, change, token)
+        except Exception as caught:  # noqa: BLE001 - whatever it is, only the log knows the outcome
+            error = caught
+        try:
+            return self._outcome(seen.version + 1, token, change, error)
+        except (OSError, ValueError) as unread:
+            raise SinkError(
+                f"commit {seen.version + 1} of the Delta table {self.directory} may be made or not, as the "
+                f"log cannot be read: {unread}. Running again is safe"
+            ) from unread
+
+    def _outcome(self, version: int, token: str, change: Change, error: Exception | None) -> bool:
+        """Whether a commit is in the log as this version, whatever the answer to it was."""
+        actions = read_commit(self.directory, version)
+        if actions is None:
+            what = f"a commit to the Delta table {self.directory}"
+            done = f"{what} was said to be done, but is not in the log"
+            # What is not there may also have been cleaned up, where others have gone on since.
+            certain = error is not None and newest_version(self.directory) < version
+            kind = NotCommittedError if certain else SinkError
+            raise kind(words(f"{what} failed", error) if error is not None else done) from error
+        if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):
+            if error is None:
+                raise SinkError(
+                    f"a commit to the Delta table {self.directory} was said to be done, but version "
+                    f"{version} is another's"
+                )
+            return False
+        stored = {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
+        assert stored == dict(change.transactions), (stored, change.transactions)
+        removed = {action["remove"]["path"] for action in actions if "remove" in action}
+        assert removed == {file.path for file in change.remove}, (removed, change.remove)
+        if error is not None:
+            log.warning("commit %d of %s is in the log, despite: %s", version, self.directory, error)
+        self._sync(version)
+        return True
+
+    def _sync(self, version: int) -> None:
+        """Bring a commit to the disk: delta-rs leaves that to the system."""
+        try:
+            sync(commit_path(self.directory, version))
+            sync(self.directory / LOG)
+        except OSError as error:
+            raise SinkError(
+                f"commit {version} of the Delta table {self.directory} is made, but may not survive a power "
+                f"cut: {error}. Running again is safe"
+            ) from error
+
+
+def _write(handle: DeltaTable, change: Change, token: str) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    partition_by = handle.metadata().partition_columns
+    added = [
+        AddAction(f.path, f.size, dict(f.partition_values), f.modified_ms, change.data_change, f.stats)
+        for f in change.add
+    ]
+    removed = [
+        RemoveAction(f.name, change.data_change, now_ms, f.size, dict(f.partition_values))
+        for f in change.remove
+    ]
+    handle.create_write_transaction(
+        [*added, *removed],
+        "append",
+        handle.schema(),
+        partition_by,
+        commit_properties=CommitProperties(
+            custom_metadata={**change.metadata, _TOKEN: token},
+            max_commit_retries=0,
+            app_transactions=[Transaction(name, version, now_ms) for name, version in change.transactions],
+        ),
+    )
+
+
+def _moment(parameters: Mapping[str, Any]) -> datetime:
+    """The time to which a table was restored: milliseconds from delta-rs, text from Spark."""
+    given = str(parameters.get("datetime") or parameters["timestamp"])
+    if given.isdecimal():
+        return datetime.fromtimestamp(int(given) / 1000, UTC)
+    moment = datetime.fromisoformat(given)
+    if moment.tzinfo is None:
+        raise ValueError(f"nobody knows the time zone of {given}")
+    return moment
+
+
+def _active(row: Mapping[str, Any]) -> ActiveFile:
+    partition = _under(row, "partition.")
+    return ActiveFile(
+        path=row["path"],
+        size=row["size_bytes"],
+        partition_values={name: text(value) for name, value in partition.items()},
+        least=_under(row, "min.") | partition,
+        most=_under(row, "max.") | partition,
+    )
+
+
+def _under(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
+    """Files that tasks said they wrote and that are not there as written."""
+    gone = []
+    for file in files:
+        try:
+            found = (directory / file.path).stat().st_size
+        except OSError:
+            found = -1
+        if found != file.size:
+            gone.append(file.path)
+    return gone
+
+
+def is_named(directory: Path, files: Iterable[DataFile]) -> bool:
+    """Whether any version of the table names one of these files, also one that has gone on without it."""
+    if not (directory / LOG).is_dir():
+        return False
+    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
+    return not named_files(directory, since).isdisjoint(file.path for file in files)

@@ -1,0 +1,196 @@
+"""Rejected rows: read again, and moved among the rows once they are repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from psycopg import sql
+
+from millstream.model import TopicPartition
+from millstream.spark.reading.schema import arrow_schema
+from millstream.spark.sinks.base import Position, SinkError, Tables, Written, label_column
+from millstream.spark.sinks.json_values import headers_of
+from millstream.spark.sinks.postgres.database import Connection, unhurried
+from millstream.spark.sinks.postgres.guard import check_kept, check_written, hold
+from millstream.spark.sinks.postgres.moving import Labels, all_there, drop_moved, move
+from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
+from millstream.spark.sinks.postgres.relations import read_columns
+from millstream.spark.sinks.postgres.tables import REJECTED_POSITIONS
+
+_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_GIVEN: Final = sql.SQL(
+    "unnest(%s::text[], %s::int[], %s::bigint[], %s::text[]) AS given(topic_, partition_, offset_, label_)"
+)
+_SAME: Final = sql.SQL("{0} = topic_ AND {1} = partition_ AND {2} = offset_")
+_LEAVES: Final = (
+    "SELECT oid::regclass::text, pg_relation_size(oid) / current_setting('block_size')::bigint FROM pg_class "
+    "WHERE relkind = 'r' AND (oid = %(name)s::regclass "
+    "OR oid IN (SELECT relid FROM pg_partition_tree(%(name)s::regclass)))"
+)
+"""The table itself, or its partitions, and how many blocks each has."""
+_FIRST_BLOCKS: Final = 16
+_MOST_GROWTH: Final = 8
+_PAGE_ROWS: Final = 20_000
+_PAGE_BYTES: Final = 16 << 20
+"""About how much is read at a time. As Python's objects rows take several times as much."""
+_LABELLED: Final = sql.SQL(" AND {} IS NOT DISTINCT FROM label_")
+
+
+def readmit(
+    connection: Connection,
+    name: TableName,
+    tables: Tables,
+    positions: Sequence[Position],
+    written: Sequence[Written],
+    labels: Labels,
+) -> None:
+    """Move repaired rows, in one transaction; see ``Sink.readmit``."""
+    given = _Given(positions, labels)
+    with unhurried(connection):
+        # A load that replaces the same rows at this moment waits here, or lets this wait for it.
+        lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(name.rejected)
+        connection.execute(lock)
+        if not all_there(connection, name, written):
+            _check_done(connection, name, given)
+            return
+        watched = hold(connection, name, tables, with_rejected=True)
+        _delete(connection, name.rows, tables.positions, given)
+        _delete(connection, name.rejected, REJECTED_POSITIONS, given)
+        if watched:
+            check_kept(connection, name.rows, _count(connection, name.rows, tables.positions, given))
+            check_kept(
+                connection, name.rejected, _count(connection, name.rejected, REJECTED_POSITIONS, given)
+            )
+        for each in written:
+            move(connection, name, tables, each, labels)
+        if name.table in watched:
+            found = _count(connection, name.rows, tables.positions, given)
+            check_written(connection, name.rows, sum(each.rows for each in written), found)
+        drop_moved(connection, name, written)
+
+
+class _Given:
+    """The rows that are meant: from these positions, of the topics that they are of now."""
+
+    def __init__(self, positions: Sequence[Position], labels: Labels) -> None:
+        self._labels = labels
+        self.values: list[list[Any]] = [[position[index] for position in positions] for index in range(3)] + [
+            [labels.get(TopicPartition(one.topic, one.partition)) for one in positions]
+        ]
+
+    def condition(self, columns: tuple[str, str, str]) -> sql.Composed:
+        same = _SAME.format(*map(sql.Identifier, columns))
+        return same + _LABELLED.format(sql.Identifier(label_column(columns))) if self._labels else same
+
+
+def _delete(
+    connection: Connection, table: sql.Identifier, columns: tuple[str, str, str], given: _Given
+) -> None:
+    statement = sql.SQL("DELETE FROM {} USING {} WHERE {}").format(
+        placed(table), _GIVEN, given.condition(columns)
+    )
+    connection.execute(statement, given.values)
+
+
+def _count(
+    connection: Connection, table: sql.Identifier, columns: tuple[str, str, str], given: _Given
+) -> int:
+    statement = sql.SQL("SELECT count(*) FROM {}, {} WHERE {}").format(
+        placed(table), _GIVEN, given.condition(columns)
+    )
+    (found,) = connection.execute(statement, given.values).fetchone() or (0,)
+    return int(str(found))
+
+
+def _check_done(connection: Connection, name: TableName, given: _Given) -> None:
+    """What was staged is gone: that is right where an earlier call has moved it."""
+    left = _count(connection, name.rejected, REJECTED_POSITIONS, given)
+    if left:
+        raise SinkError(
+            f"{name}: the repaired rows are no longer staged, and {left} are still rejected: rerun"
+        )
+
+
+def schema() -> pa.Schema:
+    """The columns of the rejected rows."""
+    record: pa.Schema = arrow_schema(_OF_RECORD)
+    for field in (pa.field("reason", pa.string()), pa.field("rejected_at", pa.timestamp("us", "UTC"))):
+        record = record.append(field)
+    return record
+
+
+def read_rejected(connection: Connection, name: TableName, limit: int | None) -> pa.Table:
+    """The newest rejected rows, at most ``limit`` of them, newest last."""
+    columns = _columns(connection, name)
+    if columns is None:
+        return schema().empty_table()
+    newest = sql.SQL('ORDER BY rejected_at DESC, topic DESC, "partition" DESC, "offset" DESC LIMIT {}')
+    found = connection.execute(_select(columns, name.rejected) + newest.format(sql.Literal(limit))).fetchall()
+    return _table(reversed(found), columns)
+
+
+class Pages:
+    """The rejected rows some at a time, by where they lie on the disk: neither a sort nor an open transaction
+    is needed for that, and rows that are taken out meanwhile move no other. Rows that come meanwhile may be
+    left out.
+    """
+
+    def __init__(self, connection: Connection, name: TableName) -> None:
+        columns = _columns(connection, name)
+        self._columns = schema() if columns is None else columns
+        self._left: list[tuple[sql.SQL, int, int]] = []
+        """Tables, which may be partitions of the one: the next block to read, and the end."""
+        if columns is not None:
+            found = connection.execute(_LEAVES, {"name": name.rejected.as_string(connection)}).fetchall()
+            # What PostgreSQL says of a name is quoted as it must be.
+            self._left = [(sql.SQL(str(table)), 0, int(str(blocks))) for table, blocks in found]
+        self._blocks = _FIRST_BLOCKS
+
+    def next(self, connection: Connection) -> pa.Table | None:
+        """The next rows, perhaps none; None when there are no more."""
+        if not self._left:
+            return None
+        table, start, end = self._left.pop()
+        stop = min(start + self._blocks, end)
+        if stop < end:
+            self._left.append((table, stop, end))
+        statement = _select(self._columns, table) + sql.SQL(
+            "WHERE ctid >= {}::tid AND ctid < {}::tid"
+        ).format(sql.Literal(f"({start},0)"), sql.Literal(f"({stop},0)"))
+        page = _table(connection.execute(statement).fetchall(), self._columns)
+        self._adapt(page)
+        return page
+
+    def _adapt(self, page: pa.Table) -> None:
+        """A block may hold a few rows or hundreds, and their values may lie elsewhere and be large."""
+        fraction = max(page.num_rows / _PAGE_ROWS, page.nbytes / _PAGE_BYTES, 1 / _MOST_GROWTH)
+        self._blocks = max(1, int(self._blocks / fraction))
+
+
+def _columns(connection: Connection, name: TableName) -> pa.Schema | None:
+    """What is read of each rejected row; None where there is no such table."""
+    there = read_columns(connection, name, name.table + REJECTED)
+    if there is None:
+        return None
+    label = label_column(REJECTED_POSITIONS)
+    return schema().append(pa.field(label, pa.string())) if label in there else schema()
+
+
+def _select(columns: pa.Schema, table: sql.Composable) -> sql.Composed:
+    return sql.SQL("SELECT {} FROM {} ").format(sql.SQL(", ").join(map(_selected, columns)), table)
+
+
+def _table(found: Iterable[tuple[object, ...]], columns: pa.Schema) -> pa.Table:
+    rows: list[dict[str, Any]] = [dict(zip(columns.names, row, strict=True)) for row in found]
+    for row in rows:
+        row["headers"] = headers_of(row["headers"])
+    return pa.Table.from_pylist(rows, columns)
+
+
+def _selected(field: pa.Field) -> sql.Composable:
+    """Times as numbers: Python's end with the year 9999."""
+    if pa.types.is_timestamp(field.type):
+        return sql.SQL("(extract(epoch FROM {}) * 1000000)::bigint").format(sql.Identifier(field.name))
+    return sql.Identifier(field.name)

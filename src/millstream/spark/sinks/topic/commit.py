@@ -1,0 +1,241 @@
+"""A commit into a topic: for each source partition its rejected records, its records, then its progress.
+
+There is no transaction, so each step can be repeated, and finds out how far the one before it came: what a
+cycle that died has written lies behind the mark that the last entry of the journal has, and is skipped by its
+positions. See ``topic_log`` for how two drivers keep out of each other's way.
+
+Its records are counted, too, for the next ones' numbers. That fails when the output has been cleaned since,
+by retention or compaction: then the next ones are numbered from zero, in a new epoch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millstream.errors import MillstreamError
+from millstream.model import TopicPartition
+from millstream.spark.sinks.base import Advance, Cycle, LostRange, Progress, ProgressConflictError, SinkError
+from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
+from millstream.spark.sinks.topic.log import OUTPACED, Record, TopicLog
+from millstream.spark.sinks.topic.rows import LOAD, SOURCE, Row, source_of
+
+_BATCH_BYTES: Final = 768 << 10
+"""Brokers take batches of a megabyte unless they are told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The topics of a sink."""
+
+    rows: str
+    rejected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of a cycle's range lies behind a mark already: records that a cycle before it wrote, and died."""
+
+    end: int
+    """The output's offset behind the last one."""
+    count: int = 0
+    offset: int = -1
+    """The last one's source offset, and how many records have it (``same``)."""
+    same: int = 0
+    beyond: int = 0
+    """How many there are past the range: that cycle was to go further. The next one will find them."""
+    whole: bool = True
+    """Whether these are all that the present epoch has written behind the mark, and no others have."""
+
+    @property
+    def total(self) -> int:
+        return self.count + self.beyond
+
+    def and_then(self, source_offset: int, end: int) -> Found:
+        """With one more record of the range."""
+        same = self.same + 1 if source_offset == self.offset else 1
+        return replace(self, end=end, count=self.count + 1, offset=source_offset, same=same)
+
+
+class PartitionCommit:
+    """One source partition's part of a cycle. ``trusted``: nobody else has written since our last commit."""
+
+    def __init__(
+        self, log: TopicLog, journal: Journal, output: Output, cycle: Cycle, step: Advance, *, trusted: bool
+    ) -> None:
+        self._log = log
+        self._journal = journal
+        self._output = output
+        self._cycle = cycle
+        self._step = step
+        self._where = TopicPartition(step.topic, step.partition)
+        self._trusted = trusted
+        self.is_sure = True
+        """After ``run``: whether the next cycle may go on behind this one without looking."""
+
+    def run(self, entry: Entry, rejected: Sequence[Row], rows: Sequence[Row], lost: list[LostRange]) -> Entry:
+        """Write everything; returns the entry that is in the journal then."""
+        if self._moves(entry.progress):
+            # Records cannot be replaced. In an epoch of its own what is read again is told from what was.
+            new = entry.in_new_epoch()
+            if rejected or rows:
+                entry = self._enter(new, replace(new, progress=self._anchored(entry.progress)), [])
+            else:
+                entry = new
+        parts = ((self._output.rejected, entry.rejected, rejected), (self._output.rows, entry.rows, rows))
+        found = [self._behind(entry, topic, mark, each) for topic, mark, each in parts]
+        if not all(each.whole for each in found):
+            new = entry.in_new_epoch(goes_on=True)
+            entry = self._enter(new, new, [])
+            found = [replace(each, whole=False) for each in found]
+            self.is_sure = not any(each.beyond for each in found)
+        marks = [
+            self._write(entry, self._output.rejected, entry.rejected, rejected, found[0]),
+            self._write(entry, self._output.rows, entry.rows, rows, found[1]),
+        ]
+        after = replace(entry, rejected=marks[0], rows=marks[1], progress=self._step.after(entry.progress))
+        return self._enter(entry, after, lost)
+
+    def _moves(self, progress: Progress | None) -> bool:
+        """Whether this is a rewind, a skip, or a topic made anew, and not just the next range."""
+        if progress is None:
+            return False
+        return progress.next_offset != self._step.start or not self._step.continues(progress)
+
+    def _anchored(self, before: Progress | None) -> Progress:
+        """Where the partition stands once it has moved to the start of the range."""
+        return replace(self._step, end=self._step.start).after(before)
+
+    # -- records
+
+    def _behind(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row]) -> Found:
+        """What is there of these rows."""
+        if not rows or self._trusted:
+            return Found(mark.end)
+        return self._find(entry, TopicPartition(topic, entry.partition), mark)
+
+    def _write(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row], found: Found) -> Mark:
+        """Append the rows that are not there yet; returns where the next ones go."""
+        if not rows:
+            return mark
+        where = TopicPartition(topic, entry.partition)
+        while True:
+            try:
+                return self._append(entry, where, mark, found, rows)
+            except MillstreamError as error:
+                again = self._find(entry, where, mark)
+                if again.whole and again.total > found.total:
+                    found = again  # it was written, by us or by another: go on behind it
+                elif isinstance(error, OUTPACED):
+                    raise self._conflict() from error
+                else:
+                    raise SinkError(f"topic:{self._output.rows}: writing to {where}: {error}") from error
+
+    def _append(
+        self, entry: Entry, where: TopicPartition, mark: Mark, found: Found, rows: Sequence[Row]
+    ) -> Mark:
+        counted, total = (found.count, found.total) if found.whole else (0, 0)
+        left = _left(rows, found)
+        if not left:
+            return Mark(found.end, mark.sequence + counted)
+        sequence, end = mark.sequence + total, found.end
+        for chunk in _chunks(left):
+            records = [self._record(entry, row) for row in chunk]
+            end = self._log.append(where, records, entry.identity, sequence) + len(records)
+            sequence += len(records)
+        return Mark(end, sequence)
+
+    def _record(self, entry: Entry, row: Row) -> Record:
+        source = f"{self._step.topic}/{self._step.partition}/{row.offset}"
+        added = ((SOURCE, source.encode()), (LOAD, self._load(entry).encode()))
+        return Record(row.key, row.value, row.timestamp_ms, (*row.headers, *added))
+
+    def _load(self, entry: Entry) -> str:
+        return f"{entry.epoch}:{self._cycle.group_id}"
+
+    def _epoch(self, load: str) -> int | None:
+        """That of a load's record; None for one of another group."""
+        epoch, _, group_id = load.partition(":")
+        return int(epoch) if group_id == self._cycle.group_id else None
+
+    def _find(self, entry: Entry, where: TopicPartition, mark: Mark) -> Found:
+        found = Found(mark.end)
+        next_offset, end = mark.end, self._log.bound(where, "latest")
+        whole = True
+        for record in self._log.read(where, mark.end, ("offset", "headers")):
+            whole = whole and record["offset"] == next_offset
+            next_offset = record["offset"] + 1
+            source = source_of(record["headers"])
+            if source is None or source[0] != self._where:
+                continue
+            epoch = self._epoch(source[2])
+            if epoch is None or not entry.first_epoch <= epoch <= entry.epoch:
+                continue
+            whole = whole and epoch == entry.epoch
+            if source[1] < self._step.end:
+                found = found.and_then(source[1], record["offset"] + 1)
+            else:
+                found = replace(found, beyond=found.beyond + 1)
+        return replace(found, whole=whole and next_offset >= end)
+
+    # -- progress
+
+    def _enter(self, before: Entry, after: Entry, lost: list[LostRange]) -> Entry:
+        """Write an entry and read it back; raises where another one has taken its place."""
+        sequence = before.sequence + len(lost) + 1
+        after = replace(after, sequence=sequence, cycle_id=self._cycle.cycle_id, word=uuid.uuid4().hex)
+        failure: MillstreamError | None = None
+        try:
+            self._journal.write(self._where, before, after, lost)
+        except MillstreamError as error:
+            failure = error
+        self._journal.refresh()
+        if self._journal.has(after):
+            return after
+        if self._journal.progress(self._where) != before.progress or isinstance(failure, OUTPACED):
+            raise self._conflict() from failure
+        reason = failure or "the broker said that it was, and it cannot be read"
+        raise SinkError(
+            f"topic:{self._output.rows}: the progress of {self._step.topic}-{self._step.partition} was not "
+            f"written: {reason}; rerunning is safe"
+        ) from failure
+
+    def _conflict(self) -> ProgressConflictError:
+        return conflict(self._journal, self._output, self._step)
+
+
+def conflict(journal: Journal, output: Output, step: Advance) -> ProgressConflictError:
+    """Somebody else has moved a partition."""
+    entry = journal.entries.get(TopicPartition(step.topic, step.partition))
+    now = "nothing" if entry is None or entry.progress is None else str(entry.progress.next_offset)
+    by = f" (cycle {entry.cycle_id})" if entry is not None else ""
+    expected = "nothing" if step.expected.rows is None else str(step.expected.rows.next_offset)
+    return ProgressConflictError(
+        f"topic:{output.rows}: {step.topic}-{step.partition} was at {expected} and is at {now}{by}: "
+        f"another driver loads it"
+    )
+
+
+def _left(rows: Sequence[Row], found: Found) -> list[Row]:
+    """The rows that are not there yet."""
+    if found.beyond and not found.whole:
+        return []  # they are written in order: all of these were there
+    if not found.count:
+        return list(rows)
+    same = [row for row in rows if row.offset == found.offset]
+    return same[found.same :] + [row for row in rows if row.offset > found.offset]
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        if chunk and size + row.size > _BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += row.size
+    if chunk:
+        yield chunk

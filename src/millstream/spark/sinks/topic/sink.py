@@ -1,0 +1,312 @@
+"""Loads into a topic: records with their source's position, each once and in their source's order.
+
+Tasks make records of rows and hand them to the driver (``topic_rows``), which alone writes
+(``topic_commit``): the records of a source partition go to one partition of the output, in order. Progress is
+in a topic beside, ``NAME_progress`` (``topic_journal``), rejected records in ``NAME_rejected``.
+
+What a topic cannot do: it has no transaction, so readers see a cycle's records as they are written, and each
+source partition is committed on its own; and a record that was written stays. A rewind writes its records
+again, behind the others, and the newer of two with the same position is the one that counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millstream.config import AdminConfig
+from millstream.errors import (
+    ConfigError,
+    MillstreamError,
+    MisuseError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from millstream.model import TopicPartition
+from millstream.spark.reading.schema import arrow_schema
+from millstream.spark.sinks.base import (
+    Advance,
+    Cycle,
+    LostRange,
+    Position,
+    SinkError,
+    SinkRefusedError,
+    Standing,
+    Tables,
+    Written,
+)
+from millstream.spark.sinks.topic.commit import Output, PartitionCommit, conflict
+from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
+from millstream.spark.sinks.topic.log import TopicLog
+from millstream.spark.sinks.topic.rows import TopicWriter, rows_of, source_of
+
+PROGRESS: Final = "_progress"
+REJECTED: Final = "_rejected"
+_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_ADDED_HEADERS: Final = 4
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
+
+
+class TopicSink:
+    """A topic; see ``Sink``. Made when it is missing, with ``partitions`` (the broker's default without).
+
+    ``key`` names the column that becomes the records' key; a raw load keeps its records' own. The brokers'
+    settings are those of ``Admin``, as keywords (``bootstrap_servers="localhost:9092"``) or as ``settings``.
+    """
+
+    replaces: Final = False
+    """Whether a rewind replaces what it reads again."""
+    joins_files: Final = False
+    cycle_records: Final = 200_000
+    cycle_bytes: Final = 64 << 20
+    """What a cycle may have unless the user bounds it: its rows pass through the driver, which holds them."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        key: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> None:
+        if not name:
+            raise ConfigError("topic: needs the name of a topic: topic:orders-clean")
+        self._output = Output(name, name + REJECTED)
+        self._partitions = partitions
+        self._key = key
+        given = {**(settings or {}), **more}
+        self._settings = {name.replace("_", "."): value for name, value in given.items()}
+        self._log: TopicLog | None = None
+        self._tables: Tables | None = None
+        self._journals: dict[tuple[str, str], Journal] = {}
+        self._held: dict[tuple[str, TopicPartition], Entry] = {}
+        """What our last commit left, by group and source partition."""
+
+    def __repr__(self) -> str:
+        return f"TopicSink({self._output.rows!r})"
+
+    @property
+    def name(self) -> str:
+        return f"topic:{self._output.rows}"
+
+    # -- before
+
+    def check(self, tables: Tables) -> None:
+        """Raise ConfigError for rows that cannot become records."""
+        if tables.partition_by:
+            raise ConfigError(f"{self.name}: a topic has no partition columns: leave partition_by out")
+        if tables.add_columns:
+            raise ConfigError(f"{self.name}: a topic has no columns to add to: leave add_columns out")
+        if self._key is None:
+            return
+        if tables.positions[0] == "topic":
+            raise ConfigError(
+                f"{self.name}: raw records keep their own keys: leave key out, or give a schema"
+            )
+        if self._key not in tables.rows.names:
+            raise ConfigError(
+                f"{self.name}: there is no column {self._key} for the key. There are "
+                f"{', '.join(tables.rows.names)}"
+            )
+
+    def written_topics(self, servers: str) -> tuple[str, ...]:
+        """The topics of these brokers that it writes to."""
+        config = AdminConfig.from_settings(self._settings)
+        if (
+            config.bootstrap_servers
+            != AdminConfig.from_settings({"bootstrap.servers": servers}).bootstrap_servers
+        ):
+            return ()
+        return self._output.rows, self._output.rejected, self._output.rows + PROGRESS
+
+    def prepare(self, group_id: str, tables: Tables) -> None:
+        del group_id
+        self.check(tables)
+        log = self._open()
+        log.admin.create_topic(self._output.rows, partitions=self._partitions, exist_ok=True)
+        count = len(log.partitions(self._output.rows))
+        log.admin.create_topic(self._output.rejected, partitions=count, exist_ok=True)
+        name = self._output.rows + PROGRESS
+        if log.admin.create_topic(name, partitions=1, configs={_POLICY: _COMPACT}, exist_ok=True) is None:
+            self._check_policy(log, name)
+        self._tables = tables
+
+    def _check_policy(self, log: TopicLog, name: str) -> None:
+        """Raise where brokers may delete progress by its age or size: records would be written again."""
+        try:
+            entry = log.admin.topic_configs(name, [_POLICY]).get(_POLICY)
+        except TopicAuthorizationFailedError:  # to write there is allowed, to look at its settings is not
+            return
+        if entry is not None and entry.value != _COMPACT:
+            raise SinkRefusedError(
+                f"{self.name}: the topic {name} has {_POLICY}={entry.value}, so that brokers would delete "
+                "how far the load has come, and records would be loaded twice: change it with 'millstream "
+                f"topic config {name} --set {_POLICY}={_COMPACT}'"
+            )
+
+    def standing(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Standing]:
+        journal = self._journal(group_id)
+        return {where: self._standing(journal, where) for where in partitions}
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        journal = self._journal(group_id)
+        return (
+            {} if journal is None else {topic: frozenset(journal.others.get(topic, ())) for topic in topics}
+        )
+
+    def _standing(self, journal: Journal | None, where: TopicPartition) -> Standing:
+        progress = None if journal is None else journal.progress(where)
+        rejects = self._tables is None or self._tables.rejected is not None
+        return Standing(progress, progress if rejects else None)
+
+    def writer(self, cycle_id: str) -> TopicWriter:
+        del cycle_id
+        return TopicWriter(self._prepared(), self._key)
+
+    # -- the commit
+
+    def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
+        del at
+        journal = self._journal(cycle.group_id)
+        assert journal is not None, "prepare() makes the topics"
+        steps = sorted(cycle.advances, key=lambda step: (step.topic, step.partition))
+        for step in steps:
+            self._compare(journal, step)
+        rejected, rows = (rows_of(cycle.written, rejected=each) for each in (True, False))
+        left = list(cycle.lost)
+        for step in steps:
+            where = TopicPartition(step.topic, step.partition)
+            entry = journal.entry(where) or self._identify(journal, where)
+            held = self._held.pop((cycle.group_id, where), None)
+            part = PartitionCommit(
+                self._open(), journal, self._output, cycle, step, trusted=held is not None and held == entry
+            )
+            done = part.run(entry, rejected.get(where, ()), rows.get(where, ()), left)
+            if part.is_sure:
+                self._held[cycle.group_id, where] = done
+            left = []
+
+    def _compare(self, journal: Journal, step: Advance) -> None:
+        standing = self._standing(journal, TopicPartition(step.topic, step.partition))
+        if standing != step.expected:
+            raise conflict(journal, self._output, step)
+
+    def _identify(self, journal: Journal, where: TopicPartition) -> Entry:
+        """Choose the output's partition and a producer id, once."""
+        log = self._open()
+        partition = where.partition % len(log.partitions(self._output.rows))
+        ends = [
+            log.bound(TopicPartition(topic, partition), "latest")
+            for topic in (self._output.rows, self._output.rejected)
+        ]
+        first = Entry(log.new_producer_id(), 0, partition, 0, Mark(ends[0], 0), Mark(ends[1], 0))
+        return journal.identify(where, first)
+
+    def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
+        """Nothing is anywhere but in ``written``."""
+
+    # -- looking
+
+    def lost(self, group_id: str) -> list[LostRange]:
+        journal = self._journal(group_id)
+        found = [] if journal is None else list(journal.lost.values())
+        return sorted(found, key=lambda each: each.noticed_at)
+
+    def readmit(
+        self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
+    ) -> None:
+        """Not possible: a record that was written to NAME_rejected stays there."""
+        raise SinkError(
+            f"{self.name}: rejected records cannot leave a topic: produce the repaired ones to the source"
+        )
+
+    def read_rejected(self, limit: int | None = None) -> pa.Table:
+        schema = arrow_schema(_OF_RECORD)
+        schema = schema.append(pa.field("reason", pa.string()))
+        schema = schema.append(pa.field("rejected_at", pa.timestamp("us", "UTC")))
+        found = self._read_rejected()
+        if limit is None:
+            rows = sorted(found, key=_newness)
+        else:
+            rows = heapq.nlargest(limit, found, key=_newness)[::-1]
+        return pa.Table.from_pylist(rows, schema)
+
+    def _read_rejected(self) -> Iterator[dict[str, Any]]:
+        log = self._open()
+        try:
+            partitions = log.partitions(self._output.rejected)
+        except UnknownTopicOrPartitionError:
+            return
+        for partition in partitions:
+            for record in log.read(partition, 0, ("offset", "timestamp", "key", "value", "headers")):
+                if (row := _rejected_row(record)) is not None:
+                    yield row
+
+    def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
+        """Brokers look after their own files."""
+        del target_bytes, at
+        return 0
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    # -- inside
+
+    def _open(self) -> TopicLog:
+        if self._log is None:
+            self._log = TopicLog(self._settings)
+        return self._log
+
+    def _journal(self, group_id: str) -> Journal | None:
+        """The journal of a group, up to date; None where there are no topics yet."""
+        log = self._open()
+        names = self._output.rows, self._output.rows + PROGRESS
+        try:
+            output_id = log.admin.describe_topics(names)[self._output.rows].topic_id
+        except UnknownTopicOrPartitionError:
+            return None
+        journal = self._journals.get((output_id, group_id))
+        if journal is None:
+            journal = self._journals[output_id, group_id] = Journal(log, names[1], output_id, group_id)
+        try:
+            journal.refresh()
+        except MillstreamError as error:
+            raise SinkError(f"{self.name}: the progress cannot be read from {names[1]}: {error}") from error
+        return journal
+
+    def _prepared(self) -> Tables:
+        if self._tables is None:
+            raise MisuseError("call prepare() first: it says what the rows look like")
+        return self._tables
+
+
+def _newness(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["rejected_at"], row["topic"], row["partition"], row["offset"]
+
+
+def _rejected_row(record: dict[str, Any]) -> dict[str, Any] | None:
+    source = source_of(record["headers"])
+    if source is None:
+        return None
+    headers = record["headers"][:-_ADDED_HEADERS]
+    reason, at = (each["value"].decode() for each in record["headers"][-_ADDED_HEADERS:-2])
+    (topic, partition), offset, _ = source
+    return {
+        **record,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "headers": headers or None,
+        "reason": reason,
+        "rejected_at": datetime.fromisoformat(at),
+    }

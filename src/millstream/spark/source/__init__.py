@@ -1,0 +1,1 @@
+"""``format("millstream")``: the batch and streaming source."""

@@ -1,0 +1,336 @@
+"""How ``millstream consume`` prints a record: text, JSON, a table, raw bytes, or a template of one's own.
+
+Keys and values come as bytes and are read here, so that a record that cannot be read is named rather than
+skipped. On a terminal, control characters of other people's records are shown, not obeyed.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from string import Formatter
+from typing import Any, Final, NamedTuple, Protocol
+
+from millstream.errors import ConfigError, DeserializationError
+from millstream.model import Header
+from millstream.terminal.outcome import UsageError
+from millstream.terminal.output import time_text
+from millstream.terminal.properties import unescaped
+
+Decoder = Callable[[bytes], Any]
+Renderer = Callable[["PrintableRecord"], bytes]
+
+_BARE_AVRO: Final = {
+    "value": "give the schema with --schema",
+    "key": "keys of bare Avro cannot be shown",
+}
+FORMATS: Final = ("text", "json", "table", "raw")
+VALUE_FORMATS: Final = (
+    *("text", "json", "hex", "base64", "short", "int", "long"),
+    *("float", "double", "boolean", "uuid", "avro"),
+)
+FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+class PrintableRecord(Protocol):
+    """What a consumer's record has, of which only the following matters here."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def headers(self) -> tuple[Header, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """How records are to be printed."""
+
+    format: str = "text"
+    key_format: str = "text"
+    value_format: str = "text"
+    schema: Path | None = None
+    """The Avro schema of values in the format avro."""
+    show: tuple[str, ...] = ()
+    """Further fields of a text line, in front of the value."""
+    on_terminal: bool = False
+    group: str | None = None
+    """The group that reads them: another way leads past a record that cannot be read."""
+
+
+class _Decoders(NamedTuple):
+    key: Decoder | None
+    value: Decoder | None
+    group: str | None = None
+
+
+def renderer(appearance: Appearance) -> Renderer:
+    """The function that turns a record into its line. Raises UsageError for a format that makes no sense."""
+    decoders = _Decoders(
+        _decoder(appearance.key_format, "--key-format", None),
+        _decoder(appearance.value_format, "--value-format", appearance.schema),
+        appearance.group,
+    )
+    if appearance.format == "json":
+        return lambda record: _json_line(record, decoders)
+    if appearance.format == "raw":
+        return lambda record: (record.value or b"") + b"\n"
+    if appearance.format == "table":
+        return _Table(appearance.on_terminal, decoders)
+    if appearance.format == "text":
+        return _text_renderer(appearance, decoders)
+    return _template_renderer(appearance, decoders)
+
+
+def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
+    """How keys or values are read; None leaves them as text."""
+    if schema is not None and name != "avro":
+        raise UsageError(f"--schema is for {option} avro: add that, or leave --schema out")
+    if name == "text":
+        return None
+    if name == "hex":
+        return bytes.hex
+    if name == "base64":
+        return lambda raw: base64.b64encode(raw).decode()
+    from millstream import serde
+
+    if name == "avro" and schema is not None:
+        return _avro(schema)
+    if name not in VALUE_FORMATS:
+        near = difflib.get_close_matches(name, VALUE_FORMATS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VALUE_FORMATS)}"
+        raise UsageError(f"{option} {name!r} is unknown: {hint}")
+    return serde.deserializer(name, option)
+
+
+def _avro(schema: Path) -> Decoder:
+    from millstream import serde
+
+    try:
+        return serde.AvroDeserializer(schema.read_text(encoding="utf-8"))
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise UsageError(f"--schema {str(schema)!r}: {error}") from error
+
+
+# ---- one field ----
+
+
+def _way_past(record: PrintableRecord, group: str | None) -> str:
+    """How to go on behind a record. A group goes on where it has committed, which --from cannot change."""
+    if group is None:
+        return f"--from {record.offset + 1}"
+    place = f"--topic {record.topic}:{record.partition} --to {record.offset + 1}"
+    return f"'millstream group reset {shlex.quote(group)} {place}'"
+
+
+def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
+    raw, decoder = getattr(record, part), getattr(decoders, part)
+    if raw is None:
+        return None
+    try:
+        return decoder(raw)
+    except Exception as error:  # decoders raise whatever their format makes them raise
+        reason = str(error).replace("for bare Avro use AvroDeserializer(schema)", _BARE_AVRO[part])
+        past = _way_past(record, decoders.group)
+        raise DeserializationError(
+            f"the {part} of {record.topic}-{record.partition} at offset {record.offset} cannot be read: "
+            f"{reason}. Choose another --{part}-format, or go past it with {past}",
+            record.topic,
+            record.partition,
+            record.offset,
+            raw,
+        ) from error
+
+
+def _text(record: PrintableRecord, part: str, decoders: _Decoders) -> str:
+    """A key or value as a text. What is not UTF-8 shows as escapes; null has no bytes to show."""
+    raw = getattr(record, part)
+    if raw is None:
+        return "null"
+    if getattr(decoders, part) is None:
+        return str(raw, "utf-8", "backslashreplace")
+    value = _decode(record, part, decoders)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _headers_text(headers: tuple[Header, ...]) -> str:
+    return ",".join(
+        f"{name}=" + ("null" if value is None else value.decode("utf-8", "backslashreplace"))
+        for name, value in headers
+    )
+
+
+def _json_field(raw: bytes | None) -> object:
+    """Bytes in JSON: text where they are text."""
+    if raw is None:
+        return None
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+
+
+def _shown(text: str) -> str:
+    """A text for a terminal, which must not obey what a record holds."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def _field_texts(record: PrintableRecord, decoders: _Decoders) -> dict[str, str]:
+    return {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+        "time": time_text(record.timestamp),
+        "key": _text(record, "key", decoders),
+        "value": _text(record, "value", decoders),
+        "headers": _headers_text(record.headers),
+    }
+
+
+# ---- one line ----
+
+
+def _json_line(record: PrintableRecord, decoders: _Decoders) -> bytes:
+    key, value = (
+        _json_field(getattr(record, part)) if decoder is None else _decode(record, part, decoders)
+        for part, decoder in (("key", decoders.key), ("value", decoders.value))
+    )
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": key,
+        "value": value,
+        "headers": [[name, _json_field(raw)] for name, raw in record.headers],
+    }
+    return json.dumps(fields, ensure_ascii=False, default=str).encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _text_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
+    if not appearance.show and not appearance.on_terminal and decoders.value is None:
+        return lambda record: (b"null" if record.value is None else record.value) + b"\n"
+    names = (*appearance.show, "value")
+    finish = _shown if appearance.on_terminal else str
+
+    def render(record: PrintableRecord) -> bytes:
+        texts = _field_texts(record, decoders)
+        return ("\t".join(finish(texts[name]) for name in names) + "\n").encode()
+
+    return render
+
+
+def _template_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
+    template = unescaped(appearance.format)
+    _check_template(template)
+    finish = _shown if appearance.on_terminal else str
+
+    def render(record: PrintableRecord) -> bytes:
+        texts = {name: finish(text) for name, text in _field_texts(record, decoders).items()}
+        return (template.format_map(texts) + "\n").encode()
+
+    return render
+
+
+def _check_template(template: str) -> None:
+    try:
+        names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        template.format_map(dict.fromkeys(FIELDS, ""))
+    except (ValueError, KeyError, IndexError, AttributeError):
+        names = ["?"]
+    if not names:
+        near = difflib.get_close_matches(template, FORMATS, n=1)
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"write {', '.join(FORMATS)}, or a template like {{key}}: {{value}}"
+        )
+        raise UsageError(f"--format {template!r} is unknown: {hint}")
+    if not set(names) <= set(FIELDS):
+        raise UsageError(f"--format {template!r} is no template: its fields may be {{{'}, {'.join(FIELDS)}}}")
+
+
+class _Table:
+    """Rows under a header that comes once. On a terminal each is one line, as wide as there is room."""
+
+    def __init__(self, on_terminal: bool, decoders: _Decoders) -> None:
+        self._decoders = decoders
+        self._on_terminal = on_terminal
+        self._header_due = True
+
+    def __call__(self, record: PrintableRecord) -> bytes:
+        texts = _field_texts(record, self._decoders)
+        header = {name: name.upper() for name in FIELDS}
+        if self._on_terminal:
+            time = texts["time"]
+            header |= {"partition": "PART", "clock": "TIME"}
+            texts["clock"] = time[11:-1] if len(time) == len("2026-01-31T12:00:00.000Z") else time
+        line = self._line(texts)
+        if self._header_due:
+            self._header_due = False
+            line = self._line(header) + line
+        return line.encode()
+
+    def _line(self, texts: dict[str, str]) -> str:
+        room = _terminal_columns() if self._on_terminal else _ANY_WIDTH
+        columns = next(columns for least, columns in _COLUMNS if room >= least)
+        cells = [
+            self._cell(texts[name], width, to_the_right=name in ("partition", "offset"))
+            for name, width in columns
+        ]
+        left = room - sum(width + 2 for _, width in columns)
+        cells.append(self._cut(_shown(texts["value"]), left))
+        return "  ".join(cells).rstrip() + "\n"
+
+    def _cell(self, text: str, width: int, *, to_the_right: bool) -> str:
+        cell = self._cut(_shown(text), width)
+        blank = " " * (width - _cells(cell))
+        return blank + cell if to_the_right else cell + blank
+
+    def _cut(self, text: str, width: int) -> str:
+        """The beginning of a text that is too long for a terminal. Some letters are two columns wide."""
+        if not self._on_terminal or _cells(text) <= width:
+            return text
+        from rich.cells import set_cell_size
+
+        return set_cell_size(text, width - 1).rstrip() + "…"
+
+
+_ANY_WIDTH: Final = 1 << 30
+_COLUMNS: Final = (
+    (_ANY_WIDTH, (("topic", 16), ("partition", 9), ("offset", 9), ("time", 24), ("key", 16))),
+    (100, (("topic", 16), ("partition", 4), ("offset", 9), ("time", 24), ("key", 16))),
+    (72, (("topic", 12), ("partition", 4), ("offset", 8), ("clock", 12), ("key", 8))),
+    (0, (("partition", 4), ("offset", 6), ("key", 6))),
+)
+"""The columns before the value and their widths, for a terminal of at least so many columns."""
+
+
+def _cells(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _terminal_columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns

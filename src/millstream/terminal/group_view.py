@@ -1,0 +1,193 @@
+"""A group as the command line shows it: values for scripts, tables for people, rates when it is watched."""
+
+from __future__ import annotations
+
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream.terminal.output import count, field_lines, print_fields, print_json, print_table, rich_table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from millstream.admin import GroupDescription
+
+Values = dict[str, Any]
+Table = tuple[Sequence[str], list[tuple[object, ...]]]
+
+
+def as_values(group: GroupDescription) -> Values:
+    """A group as plain values, which JSON can hold."""
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": None if group.coordinator is None else group.coordinator.node_id,
+        "lag": group.lag,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "topics": list(member.topics),
+                "partitions": [list(partition) for partition in member.assignment],
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed": one.committed,
+                "end": one.end,
+                "lag": one.lag,
+                "member_id": None if one.member is None else one.member.member_id,
+                "metadata": one.metadata,
+            }
+            for one in group.partitions
+        ],
+    }
+
+
+def print_groups(groups: Sequence[Values]) -> None:
+    """Print groups, one below the other."""
+    for place, group in enumerate(groups):
+        if place:
+            print()
+        print_fields(_fields(group))
+        for columns, rows in _tables(group):
+            print()
+            print_table(columns, rows)
+
+
+def watch(look: Callable[[], list[Values]], interval_s: float, *, as_json: bool) -> None:
+    """Show groups again and again, with the rates since the last look, until the user has seen enough.
+
+    On a terminal one picture is kept up to date; in a pipe each look is printed, as JSON one line each.
+    """
+    if as_json or not sys.stdout.isatty():
+        for groups in _looks(look, interval_s):
+            if as_json:
+                print_json(groups)
+            else:
+                print(time.strftime("%H:%M:%S"))
+                print_groups(groups)
+                print()
+            sys.stdout.flush()
+        return
+    from rich.live import Live
+
+    with Live(auto_refresh=False, screen=False) as live:
+        for groups in _looks(look, interval_s):
+            live.update(picture(groups, interval_s, live.console), refresh=True)
+
+
+def _looks(look: Callable[[], list[Values]], interval_s: float) -> Iterator[list[Values]]:
+    before: list[Values] = []
+    seen_s = 0.0
+    while True:
+        now_s = time.monotonic()
+        groups = look()
+        add_rates(groups, before, now_s - seen_s)
+        yield groups
+        before, seen_s = groups, now_s
+        time.sleep(interval_s)
+
+
+def add_rates(groups: list[Values], before: list[Values], seconds: float) -> None:
+    """Add to each partition how many records a second came and were committed since ``before``.
+
+    None where there is nothing to compare with, or where the group was moved back.
+    """
+    earlier = {
+        (group["group"], one["topic"], one["partition"]): one
+        for group in before
+        for one in group["partitions"]
+    }
+    for group in groups:
+        for one in group["partitions"]:
+            then = earlier.get((group["group"], one["topic"], one["partition"]), {})
+            one["produced_per_s"] = _rate(then.get("end"), one["end"], seconds)
+            one["committed_per_s"] = _rate(then.get("committed"), one["committed"], seconds)
+        for name in ("produced_per_s", "committed_per_s"):
+            known = [one[name] for one in group["partitions"] if one[name] is not None]
+            group[name] = round(sum(known), 1) if known else None
+
+
+def _rate(before: int | None, after: int | None, seconds: float) -> float | None:
+    if before is None or after is None or after < before or seconds <= 0:
+        return None
+    return round((after - before) / seconds, 1)
+
+
+def picture(groups: Sequence[Values], interval_s: float, console: Console) -> RenderableType:
+    """What a terminal shows of groups: as many rows as it has room for, and how many more there are."""
+    every = f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it"
+
+    def is_too_high(most_rows: int) -> bool:
+        drawn = _cropped(groups, every, console.width, most_rows)
+        return len(console.render_lines(drawn, pad=False)) > console.height
+
+    # A row takes a line or more: what has more rows than there are lines cannot fit.
+    fitting = console.height
+    if is_too_high(fitting):
+        fitting = bisect_left(range(1, fitting), True, key=is_too_high)
+    return _cropped(groups, every, console.width, fitting)
+
+
+def _cropped(groups: Sequence[Values], footer: str, width: int, most_rows: int) -> RenderableType:
+    """Groups in at most so many rows, the first ones, above a footer that tells of the others."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    hidden = {"member": 0, "partition": 0}
+    for group in groups:
+        parts.append(Text(field_lines(_fields(group))))
+        for columns, rows in _tables(group):
+            shown = rows[:most_rows]
+            most_rows -= len(shown)
+            hidden["member" if columns[0] == "member" else "partition"] += len(rows) - len(shown)
+            if shown:
+                parts.append(rich_table(columns, shown, width=width))
+    more = [count(number, f"more {noun}") for noun, number in hidden.items() if number]
+    if more:
+        parts.append(Text(f"{' and '.join(more)}: they need a higher terminal", style="dim"))
+    parts.append(Text(footer, style="dim"))
+    return Group(*parts)
+
+
+def _fields(group: Values) -> Values:
+    names = ("group", "state", "assignor", "coordinator", "lag")
+    fields = {name: group[name] for name in names}
+    if "committed_per_s" in group:
+        fields["produced/s"] = group["produced_per_s"]
+        fields["committed/s"] = group["committed_per_s"]
+    return fields
+
+
+def _tables(group: Values) -> Iterator[Table]:
+    if group["members"]:
+        yield ("member", "client", "host", "partitions"), [_member_row(one) for one in group["members"]]
+    if group["partitions"]:
+        clients = {member["member_id"]: member["client_id"] for member in group["members"]}
+        columns = ["topic", "partition", "committed", "end", "lag"]
+        if "committed_per_s" in group:
+            columns += ["produced_per_s", "committed_per_s"]
+        rows = [
+            (*(one[name] for name in columns), clients.get(one["member_id"])) for one in group["partitions"]
+        ]
+        yield [name.replace("_per_s", "/s") for name in columns] + ["client"], rows
+
+
+def _member_row(member: Values) -> tuple[object, ...]:
+    by_topic: dict[str, list[str]] = {}
+    for topic, partition in member["partitions"]:
+        by_topic.setdefault(topic, []).append(str(partition))
+    partitions = " ".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items())
+    name = member["instance_id"] or member["member_id"]
+    return name, member["client_id"], member["host"].removeprefix("/"), partitions

@@ -1,0 +1,18 @@
+"""CRC-32C (Castagnoli), the checksum of record batches, in hardware through google-crc32c."""
+
+from __future__ import annotations
+
+from google_crc32c import extend as _extend
+from google_crc32c import value as _value
+
+from millstream.wire.records.primitives import Buffer
+
+
+def crc32c(data: Buffer) -> int:
+    """The CRC-32C of the bytes. A view is copied first (the C function takes only real ``bytes``)."""
+    return int(_value(data if type(data) is bytes else bytes(data)))
+
+
+def extend_crc32c(crc: int, data: bytes) -> int:
+    """The CRC-32C of what ``crc`` is of, with more bytes behind it."""
+    return int(_extend(crc, data))

@@ -1,0 +1,392 @@
+"""The fast decoder: record batches into columns of numbers, by compiled loops that hold no interpreter lock.
+
+It accepts exactly what ``batches.decode_batch`` accepts; that one stays the reference, and says in words what
+is wrong with a batch that was not accepted here. Nothing is read or written outside the given arrays,
+whatever the bytes are.
+
+The loops are text until ``load`` compiles them: helper functions that take arrays would cost more than all
+the rest, so the reading of a varint is written once, in capitals, and expanded where it is used. Importing
+this module is cheap. ``load`` imports numba, and compiles (seconds) or finds the result of an earlier
+compilation (a tenth of a second): call it where nobody waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from google_crc32c import value as crc32c_value
+
+from millstream.wire.records.batches import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+)
+from millstream.wire.records.checksum_loop import compile_checksum_loop
+from millstream.wire.records.jit import compile_loop
+from millstream.wire.records.primitives import INT64_MAX
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from millstream.wire.records.checksum_loop import ChecksumLoop
+
+    Bytes = NDArray[np.uint8]
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+
+# The fields of a batch in the table that ``find_batches`` fills and ``read_records`` reads.
+(START, PAYLOAD_END, BASE_OFFSET, LAST_DELTA, BASE_TIMESTAMP, MAX_TIMESTAMP, APPENDED, RECORDS, CRC) = range(
+    9
+)
+FIELDS: Final = 9
+
+# -- the text of the loops
+
+# Reads the varint at ``at`` into a variable; any fault leaves by FAULT. An over-long encoding is fine as long
+# as its bytes are not too many, as for the plain decoder.
+_VARINT: Final = """\
+if at >= END:
+    FAULT
+byte = np.uint64(data[np.uint64(at)])
+at += 1
+raw = byte
+if byte > 127:
+    raw = byte & np.uint64(127)
+    shift = np.uint64(7)
+    while byte > 127:
+        if at >= END or shift > np.uint64(LAST_SHIFT):
+            FAULT
+        byte = np.uint64(data[np.uint64(at)])
+        at += 1
+        raw |= (byte & np.uint64(127)) << shift
+        shift += np.uint64(7)
+    if TOO_LARGE:
+        FAULT
+NAME = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
+"""
+_MACRO: Final = r"(?m)^( *)(VARINT|VARLONG)\((\w+), (\w+)\)$"
+# A varint has 5 bytes at most and 32 bits; a varlong 10 and 64, so its last byte holds no more than one bit.
+_LIMITS: Final = {
+    "VARINT": ("28", "raw > np.uint64(0xFFFFFFFF)"),
+    "VARLONG": ("63", "shift > np.uint64(63) and byte > np.uint64(1)"),
+}
+
+_READ_RECORDS: Final = """\
+def read_records(
+    data, table, batches, offsets, timestamps, key_starts, key_sizes, value_starts, value_sizes, headers
+):
+    row = 0
+    with_headers = 0
+    for batch in range(batches):
+        at = table[batch, START]
+        payload_end = table[batch, PAYLOAD_END]
+        base_offset = table[batch, BASE_OFFSET]
+        last_delta = table[batch, LAST_DELTA]
+        base_timestamp = table[batch, BASE_TIMESTAMP]
+        max_timestamp = table[batch, MAX_TIMESTAMP]
+        appended = table[batch, APPENDED]
+        first_row = row
+        previous_delta = -1
+        for _ in range(table[batch, RECORDS]):
+            VARINT(length, payload_end)
+            end = at + length
+            if length < 1 or end > payload_end:
+                FAULT
+            at += 1
+            VARLONG(timestamp_delta, end)
+            VARINT(offset_delta, end)
+            if offset_delta <= previous_delta or offset_delta > last_delta:
+                FAULT
+            previous_delta = offset_delta
+            timestamp = max_timestamp
+            if appended == 0:
+                timestamp = base_timestamp + timestamp_delta
+                if ((base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp)) < 0:
+                    FAULT
+            VARINT(key_size, end)
+            key_start = at
+            if key_size < -1 or key_size > end - at:
+                FAULT
+            if key_size > 0:
+                at += key_size
+            VARINT(value_size, end)
+            value_start = at
+            if value_size < -1 or value_size > end - at:
+                FAULT
+            if value_size > 0:
+                at += value_size
+            header_start = at
+            VARINT(header_count, end)
+            if header_count != 0:
+                if header_count < 0 or header_count * 2 > end - at:
+                    FAULT
+                with_headers += 1
+                for _ in range(header_count):
+                    VARINT(name_size, end)
+                    if name_size < 0 or name_size > end - at:
+                        FAULT
+                    at += name_size
+                    VARINT(size, end)
+                    if size < -1 or size > end - at:
+                        FAULT
+                    if size > 0:
+                        at += size
+            else:
+                header_start = -1
+            if at != end:
+                FAULT
+            offsets[row] = base_offset + offset_delta
+            timestamps[row] = timestamp
+            key_starts[row] = key_start
+            key_sizes[row] = key_size
+            value_starts[row] = value_start
+            value_sizes[row] = value_size
+            headers[row] = header_start
+            row += 1
+        if at != payload_end:
+            FAULT
+    return batches, row, with_headers
+"""
+
+# Finds the batches that need nobody's judgement: whole, in order, of one codec, leader epoch and kind of
+# timestamp. Stops before the first that is different in any way, damaged ones included; and behind one from
+# which compaction has taken records, as the position then has to jump over what is missing at its end.
+_FIND_BATCHES: Final = """\
+def find_batches(data, position, max_bytes, max_payload, skip_transactional, table):
+    end = len(data)
+    batches = 0
+    begin = position
+    next_offset = 0
+    epoch = -1
+    kind = 0
+    while batches < len(table) and end - position >= OVERHEAD and position - begin < max_bytes:
+        base_offset = np.int64(0)
+        for i in range(8):
+            base_offset = (base_offset << 8) | np.int64(data[position + i])
+        length = INT32(position + 8)
+        batch_epoch = INT32(position + 12)
+        attributes = (np.int64(data[position + 21]) << 8) | np.int64(data[position + 22])
+        last_delta = INT32(position + 23)
+        records = INT32(position + 57)
+        if data[position + 16] != 2 or length < OVERHEAD - 12 or length > end - position - 12:
+            break
+        payload = length - (OVERHEAD - 12)
+        if last_delta < 0 or records < 0:
+            break
+        if attributes & 7 == 0 and (records * 7 > payload or payload > max_payload):
+            break
+        if base_offset < next_offset or base_offset > MAX_OFFSET - last_delta - 1:
+            break
+        if attributes & CONTROL or (skip_transactional and attributes & TRANSACTIONAL):
+            break
+        if batches and (batch_epoch != epoch or attributes & (APPEND_TIME | 7) != kind):
+            break
+        epoch = batch_epoch
+        kind = attributes & (APPEND_TIME | 7)
+        base_timestamp = np.int64(0)
+        max_timestamp = np.int64(0)
+        for i in range(8):
+            base_timestamp = (base_timestamp << 8) | np.int64(data[position + 27 + i])
+            max_timestamp = (max_timestamp << 8) | np.int64(data[position + 35 + i])
+        table[batches, START] = position + OVERHEAD
+        table[batches, PAYLOAD_END] = position + 12 + length
+        table[batches, BASE_OFFSET] = base_offset
+        table[batches, LAST_DELTA] = last_delta
+        table[batches, BASE_TIMESTAMP] = base_timestamp
+        table[batches, MAX_TIMESTAMP] = max_timestamp
+        table[batches, APPENDED] = attributes & APPEND_TIME
+        table[batches, RECORDS] = records
+        table[batches, CRC] = INT32(position + 17) & 0xFFFFFFFF
+        position += 12 + length
+        next_offset = base_offset + last_delta + 1
+        batches += 1
+        if records != last_delta + 1:
+            break
+    return batches
+"""
+
+_MEASURE: Final = """\
+def measure(sizes):
+    total = np.int64(0)
+    nulls = np.int64(0)
+    for row in range(len(sizes)):
+        size = np.int64(sizes[row])
+        if size > 0:
+            total += size
+        elif size < 0:
+            nulls += 1
+    return total, nulls
+"""
+
+# Copies fields into the buffers of an Arrow binary array, from a row and a byte on: ``ends`` are Arrow's
+# offsets without the first, ``validity`` has all its bits set. Indexes are unsigned here: where they could be
+# negative, and so count from the end, the compiler cannot copy many bytes at once.
+_GATHER: Final = """\
+def gather(data, starts, sizes, ends, validity, out, first_row, first_byte):
+    position = np.uint64(first_byte)
+    for row in range(len(starts)):
+        place = first_row + row
+        if sizes[row] > 0:
+            size = np.uint64(sizes[row])
+            start = np.uint64(starts[row])
+            for i in range(size):
+                out[position + i] = data[start + i]
+            position += size
+        elif sizes[row] < 0:
+            validity[place >> 3] &= np.uint8(255 ^ (1 << (place & 7)))
+        ends[place] = position
+    return np.int64(position)
+"""
+
+# Copies fields of one size; those of nulls stay as they are. Returns the first row that has another size, or
+# the number of rows.
+_GATHER_FIXED: Final = """\
+def gather_fixed(data, starts, sizes, width, out):
+    for row in range(len(starts)):
+        size = np.int64(sizes[row])
+        if size >= 0:
+            if size != width:
+                return row
+            start = np.int64(starts[row])
+            for i in range(width):
+                out[row * width + i] = data[start + i]
+    return len(starts)
+"""
+
+# Writes the fields as a list in the format of ``marshal``, which makes objects of it faster than anything
+# else; ``kind`` is its letter for a field that is not null.
+_PACK: Final = """\
+def pack(data, starts, sizes, kind, out):
+    rows = len(starts)
+    out[0] = 91
+    for i in range(4):
+        out[1 + i] = (rows >> (8 * i)) & 255
+    position = np.uint64(5)
+    for row in range(rows):
+        if sizes[row] < 0:
+            out[position] = 78
+            position += np.uint64(1)
+            continue
+        size = np.uint64(sizes[row])
+        out[position] = kind
+        out[position + np.uint64(1)] = size & np.uint64(255)
+        out[position + np.uint64(2)] = (size >> np.uint64(8)) & np.uint64(255)
+        out[position + np.uint64(3)] = (size >> np.uint64(16)) & np.uint64(255)
+        out[position + np.uint64(4)] = size >> np.uint64(24)
+        position += np.uint64(5)
+        start = np.uint64(starts[row])
+        for i in range(size):
+            out[position + i] = data[start + i]
+        position += size
+    return np.int64(position)
+"""
+
+# Whether fields are text: 0 all ASCII; 1 UTF-8 if all of them in one string are; 2 not (one of them begins in
+# the middle of a character).
+_SCAN_TEXT: Final = """\
+def scan_text(data, starts, sizes):
+    bits = np.uint8(0)
+    torn = False
+    for row in range(len(starts)):
+        if sizes[row] > 0:
+            size = np.uint64(sizes[row])
+            start = np.uint64(starts[row])
+            torn |= (data[start] & np.uint8(0xC0)) == np.uint8(0x80)
+            for i in range(size):
+                bits |= data[start + i]
+    if bits < 128:
+        return 0
+    return 2 if torn else 1
+"""
+
+_CONSTANTS: Final = {
+    **{name: globals()[name] for name in ("START", "PAYLOAD_END", "BASE_OFFSET", "LAST_DELTA")},
+    **{name: globals()[name] for name in ("BASE_TIMESTAMP", "MAX_TIMESTAMP", "APPENDED", "RECORDS", "CRC")},
+    "FAULT": "return batch, first_row, with_headers",
+    "OVERHEAD": BATCH_OVERHEAD,
+    "APPEND_TIME": LOG_APPEND_TIME_BIT,
+    "CONTROL": CONTROL_BIT,
+    "TRANSACTIONAL": TRANSACTIONAL_BIT,
+    "MAX_OFFSET": INT64_MAX,
+}
+
+
+def expand(source: str) -> str:
+    """Source text with its varints, integers and constants written out."""
+    source = re.sub(_MACRO, _expand_varint, source)
+    source = re.sub(r"INT32\(position \+ (\d+)\)", _expand_int32, source)
+    return re.sub(rf"\b({'|'.join(_CONSTANTS)})\b", lambda found: str(_CONSTANTS[found[0]]), source)
+
+
+def _expand_varint(found: re.Match[str]) -> str:
+    indent, kind, name, end = found.groups()
+    last_shift, too_large = _LIMITS[kind]
+    text = _VARINT.replace("END", end).replace("LAST_SHIFT", last_shift).replace("TOO_LARGE", too_large)
+    return "\n".join(indent + line for line in text.replace("NAME", name).splitlines())
+
+
+def _expand_int32(found: re.Match[str]) -> str:
+    first = int(found[1])
+    parts = [f"(np.uint32(data[position + {first + i}]) << np.uint32({24 - 8 * i}))" for i in range(4)]
+    return f"np.int64(np.int32({' | '.join(parts)}))"
+
+
+# -- compiling
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The compiled loops."""
+
+    find_batches: Callable[[Bytes, int, int, int, bool, Longs], int]
+    read_records: Callable[..., tuple[int, int, int]]
+    measure: Callable[[Ints], tuple[int, int]]
+    gather: Callable[[Bytes, Ints, Ints, Ints, Bytes, Bytes, int, int], int]
+    gather_fixed: Callable[[Bytes, Ints, Ints, int, Bytes], int]
+    pack: Callable[[Bytes, Ints, Ints, int, Bytes], int]
+    scan_text: Callable[[Bytes, Ints, Ints], int]
+    count_unharmed: ChecksumLoop | None
+    """See ``checksum_loop``; None where google-crc32c has to do it, batch by batch."""
+
+
+def checksum(data: Bytes) -> int:
+    """The CRC-32C of an array, which google-crc32c takes without a copy, unlike a memoryview."""
+    return int(crc32c_value(data))
+
+
+@cache
+def load() -> Kernels:
+    """Compile the loops, or find them compiled; call it on one thread at a time."""
+    return compile_kernels({"cache": True})
+
+
+def compile_kernels(options: dict[str, Any]) -> Kernels:
+    """Compile the loops with these options of numba's."""
+    from numba import types
+
+    data = types.Array(types.uint8, 1, "C", readonly=True)
+    ints, longs, out = types.int32[::1], types.int64[::1], types.uint8[::1]
+    table, number = types.int64[:, ::1], types.int64
+    columns = (longs, longs, ints, ints, ints, ints, ints)
+    # The short ones keep the interpreter's lock: to give it back and get it again would take longer.
+    parts = (
+        (_FIND_BATCHES, (data, number, number, number, types.boolean, table), False),
+        (_READ_RECORDS, (data, table, number, *columns), True),
+        (_MEASURE, (ints,), False),
+        (_GATHER, (data, ints, ints, ints, out, out, number, number), True),
+        (_GATHER_FIXED, (data, ints, ints, number, out), False),
+        (_PACK, (data, ints, ints, number, out), False),
+        (_SCAN_TEXT, (data, ints, ints), False),
+    )
+    compiled = [
+        compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": nogil})
+        for text, signature, nogil in parts
+    ]
+    compiled.append(compile_checksum_loop({**options, "nogil": True}))
+    return Kernels(*compiled)
