@@ -37,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     if given[:1] == ["broker"]:
-        from millstream.cli.commands.broker_arguments import read_plainly
+        from millstream.cli.broker.arguments import read_plainly
 
         order = read_plainly(given[1:])
         if order is not None:
-            from millstream.cli.commands.serve import serve
+            from millstream.cli.broker.serve import serve
             from millstream.terminal.outcome import Session, exit_code_of
 
             session = Session(order.debug, order.as_json, tuple(given))

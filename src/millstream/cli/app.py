@@ -15,7 +15,7 @@ from millstream.cli import completion
 from millstream.cli.commands import broker, console, consume, demo, groups, produce, topics
 from millstream.cli.errors.misuse import sentence
 from millstream.cli.load import command as load
-from millstream.terminal.options import ALIASES
+from millstream.cli.options import ALIASES
 from millstream.terminal.outcome import DONE, Session, exit_code_of, say_error
 
 app = typer.Typer(

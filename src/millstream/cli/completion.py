@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer import _completion_shared
 
+from millstream.cli.options import DEFAULT_SERVERS
 from millstream.settings import Address, read_addresses
-from millstream.terminal.options import DEFAULT_SERVERS
 
 if TYPE_CHECKING:
     from millstream.admin import Admin

@@ -11,7 +11,7 @@ from millstream.console.loads import LoadLook, TableLook
 from millstream.console.looking import GroupLook, PartitionLook, Snapshot, TopicLook
 from millstream.console.views.sampling import Outlook, Pace, Point, Rates, outlook
 from millstream.model import TopicPartition
-from millstream.terminal.group_view import as_values
+from millstream.terminal.group_values import group_values
 
 Values = dict[str, Any]
 
@@ -160,7 +160,7 @@ def _reader(group: GroupLook, topic: str, rates: Rates) -> Values:
 
 def group_page(group: GroupLook, rates: Rates, points: Sequence[Point], now_ms: int) -> Values:
     """Everything about a group, named as in ``millstream group describe --json``."""
-    values = as_values(group.description)
+    values = group_values(group.description)
     for one in values["partitions"]:
         pace = rates.partition(group.name, TopicPartition(one["topic"], one["partition"]))
         one.update(_pace_values(pace))

@@ -21,7 +21,7 @@ from millstream.console.sampler import Sampler, View
 from millstream.console.sharing import Shared
 from millstream.console.views.charts import Chart, lag_chart
 from millstream.errors import MillstreamError, MillstreamTimeoutError, NetworkError
-from millstream.terminal.connect import require_broker
+from millstream.terminal.broker_check import require_broker
 
 if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.cli import app
-from millstream.cli.commands import serve
-from millstream.cli.commands.broker_arguments import LOG_LEVELS, BrokerOrder, read_plainly
+from millstream.cli.broker import serve
+from millstream.cli.broker.arguments import LOG_LEVELS, BrokerOrder, read_plainly
 
 VALUES = st.sampled_from(["x", "a=b", "127.0.0.1:0", "a b", "é", "", "-x", "--json", "info", *LOG_LEVELS])
 OPTIONS = st.sampled_from(

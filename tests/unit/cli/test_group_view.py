@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from millstream.terminal.group_view import add_rates, picture
+from millstream.cli.group_view import add_rates, picture
 
 
 def group(committed: int | None, end: int | None, partition: int = 0) -> dict[str, Any]:

@@ -130,7 +130,5 @@ def test_nothing_heavy_on_the_way_to_the_help() -> None:
 
 
 def test_no_parser_and_no_tables_on_the_way_to_a_broker() -> None:
-    loaded = modules_after(
-        "import millstream.cli; from millstream.cli.commands import broker_arguments, serve"
-    )
+    loaded = modules_after("import millstream.cli; from millstream.cli.broker import arguments, serve")
     assert not {"typer", "click", "rich", "pydantic", "numba", "pyarrow", "asyncio"} & loaded

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.terminal.inputs import Draft, InputError, InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli.produce.inputs import Draft, InputError, InputFormat, InputOptions, format_of, read_drafts
 
 
 def drafts(text: str | bytes, options: InputOptions) -> list[Draft]:

@@ -12,7 +12,7 @@ import pytest
 import millstream
 from millstream.cli import main
 from millstream.errors import GroupIdNotFoundError, InvalidConfigError, NonEmptyGroupError
-from millstream.terminal import greeting, outcome
+from millstream.terminal import broker_check, outcome
 from tests.waiting import SECONDS
 
 Printed = pytest.CaptureFixture[str]
@@ -144,7 +144,7 @@ def test_what_is_no_broker_is_told_at_once(
     answer: bytes, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A web server, a listener that wants TLS, and one that hangs up."""
-    monkeypatch.setattr(greeting, "_SECONDS", SECONDS)  # the thread below may be kept waiting
+    monkeypatch.setattr(broker_check, "_SECONDS", SECONDS)  # the thread below may be kept waiting
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

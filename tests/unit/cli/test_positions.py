@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.terminal.outcome import UsageError
-from millstream.terminal.positions import (
+from millstream.cli.positions import (
     AtOffset,
     AtTime,
     BeforeEnd,
@@ -20,6 +19,7 @@ from millstream.terminal.positions import (
     read_group_position,
     read_position,
 )
+from millstream.terminal.outcome import UsageError
 
 NOW_MS = 1_800_000_000_000
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.commands.broker_arguments import LOG_LEVELS, BrokerOrder
+from millstream.cli.broker.arguments import LOG_LEVELS, BrokerOrder
 from millstream.cli.completion import words
-from millstream.terminal.options import AsJson, Debug
+from millstream.cli.options import AsJson, Debug
 from millstream.terminal.outcome import UsageError
 
 _DEFAULT = BrokerOrder()
@@ -63,6 +63,6 @@ def broker(
     level = log_level.upper()
     if level not in LOG_LEVELS:
         raise UsageError(f"--log-level {log_level!r} is unknown: choose {', '.join(LOG_LEVELS)}")
-    from millstream.cli.commands.serve import serve
+    from millstream.cli.broker.serve import serve
 
     return serve(BrokerOrder(data, listen, tuple(settings or ()), allow_remote, level, as_json, debug))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.terminal import options
+from millstream.cli import options
 from millstream.terminal.outcome import UsageError
 
 _PACKAGES = ("starlette", "uvicorn", "jinja2")
@@ -64,11 +64,11 @@ def console(
 
     for package in _PACKAGES:
         require(package, "console")
+    from millstream.cli.clients import client_properties
     from millstream.config import AdminConfig
     from millstream.console.console import Settings
     from millstream.console.web.server import ServeOrder, serve
     from millstream.settings import read_addresses
-    from millstream.terminal.connect import client_properties
 
     try:
         read_addresses(servers)

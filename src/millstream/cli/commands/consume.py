@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millstream.cli import completion
-from millstream.terminal import options
-from millstream.terminal.connect import client_properties, require_broker
-from millstream.terminal.formats import FIELDS, FORMATS, VALUE_FORMATS, Appearance, renderer
+from millstream.cli import completion, options
+from millstream.cli.clients import client_properties
+from millstream.cli.consume.rendering import FIELDS, FORMATS, VALUE_FORMATS, Appearance, renderer
+from millstream.cli.positions import End, Position, read_position
+from millstream.terminal.broker_check import require_broker
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import say
-from millstream.terminal.positions import End, Position, read_position
 
 if TYPE_CHECKING:
-    from millstream.cli.commands.reading import Limits
+    from millstream.cli.consume.reader import Limits
 
 _FORMATS = "Formats"
 _NOT_PROPERTIES = {
@@ -162,7 +162,7 @@ def consume(
         )
     typed = client_properties(properties or (), _NOT_PROPERTIES)
     require_broker(servers)
-    from millstream.cli.commands.reading import Limits, read_alone, read_in_group
+    from millstream.cli.consume.reader import Limits, read_alone, read_in_group
 
     limits = Limits(maximum, timeout, exit_at_end)
     _say_what_is_awaited(position, limits)

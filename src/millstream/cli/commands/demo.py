@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.terminal.options import AsJson, Debug
+from millstream.cli.options import AsJson, Debug
 from millstream.terminal.outcome import UsageError
 
 

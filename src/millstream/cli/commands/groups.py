@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import completion
-from millstream.errors import GroupIdNotFoundError
-from millstream.model import TopicPartition
-from millstream.terminal import options
-from millstream.terminal.outcome import UsageError, warn
-from millstream.terminal.output import print_json, print_lines, print_table
-from millstream.terminal.positions import (
+from millstream.cli import completion, options
+from millstream.cli.positions import (
     AtOffset,
     AtTime,
     BeforeEnd,
@@ -23,6 +18,10 @@ from millstream.terminal.positions import (
     Shift,
     read_group_position,
 )
+from millstream.errors import GroupIdNotFoundError
+from millstream.model import TopicPartition
+from millstream.terminal.outcome import UsageError, warn
+from millstream.terminal.output import print_json, print_lines, print_table
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, OffsetReset
@@ -123,12 +122,13 @@ def describe(
       millstream group describe audit --json | jq '.[0].lag'
     """
     from millstream.cli.errors.names import hints_for_groups
-    from millstream.terminal.group_view import as_values, print_groups, watch
+    from millstream.cli.group_view import print_groups, watch
+    from millstream.terminal.group_values import group_values
 
     with _admin(servers) as admin, hints_for_groups(admin, names):
 
         def look() -> list[dict[str, Any]]:
-            return [as_values(group) for group in admin.describe_groups(names).values()]
+            return [group_values(group) for group in admin.describe_groups(names).values()]
 
         if watching:
             watch(look, interval, as_json=as_json)
@@ -295,6 +295,6 @@ def delete(
 
 
 def _admin(servers: str) -> Admin:
-    from millstream.terminal.connect import open_admin
+    from millstream.cli.clients import open_admin
 
     return open_admin(servers)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from millstream.cli import completion
-from millstream.cli.commands.sending import Sending
-from millstream.terminal import options
-from millstream.terminal.inputs import InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli import completion, options
+from millstream.cli.produce.inputs import InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli.produce.sender import Sending
+from millstream.cli.progress import meter
+from millstream.cli.properties import read_pair, unescaped
+from millstream.cli.signals import Stopper
 from millstream.terminal.outcome import CommandError, Terminated, UsageError
 from millstream.terminal.output import count, say
-from millstream.terminal.progress import meter
-from millstream.terminal.properties import read_pair, unescaped
-from millstream.terminal.stopping import Stopper
 
 if TYPE_CHECKING:
     from millstream.model import Header
@@ -114,13 +113,15 @@ def produce(
     how = InputOptions(input_format or format_of(path), key, separator, unescaped(delimiter))
     _check(how, compression)
     headers = tuple(_header(text) for text in header or ())
-    from millstream.cli.commands.creating import ensure_topic
+    from millstream.cli.clients import client_properties, client_settings, open_producer
+    from millstream.cli.produce.ensure_topic import ensure_topic
     from millstream.config import ProducerConfig
-    from millstream.terminal.connect import client_properties, open_producer, settings
 
     typed = client_properties(properties or (), _NOT_PROPERTIES)
     defaults = {"compression.type": compression, "batch.size": "131072"}
-    ProducerConfig.from_settings(settings(servers, typed, defaults))  # no topic is made for what is refused
+    ProducerConfig.from_settings(
+        client_settings(servers, typed, defaults)
+    )  # raises before a topic is created
     sending, stopper = Sending(topic, partition, headers), Stopper()
     with _opened(path) as (stream, size):
         made = ensure_topic(servers, topic, create=create)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli import completion
+from millstream.cli import completion, options
+from millstream.cli.properties import read_properties
 from millstream.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from millstream.terminal import options
 from millstream.terminal.outcome import CommandError, UsageError, told_by
 from millstream.terminal.output import count, print_fields, print_json, print_lines, print_table, size
-from millstream.terminal.properties import read_properties
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
@@ -376,6 +375,6 @@ def _print_configs(entries: dict[str, ConfigEntry], as_json: bool) -> None:
 
 
 def _admin(servers: str) -> Admin:
-    from millstream.terminal.connect import open_admin
+    from millstream.cli.clients import open_admin
 
     return open_admin(servers)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from millstream.cli.errors.slips import slip_of
+from millstream.cli.errors.typos import typo_of
 from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 from millstream.terminal.outcome import CommandError, warn
 
@@ -58,7 +58,7 @@ def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
         raise CommandError(
             f"there is no group {name!r}: {hint}; a new one can be set to a place with --topic TOPIC"
         ) from error
-    near = None if name in known else slip_of(name, known)
+    near = None if name in known else typo_of(name, known)
     if near is not None:
         warn(f"there was no group {name!r} before: did you mean {near!r}?")
 

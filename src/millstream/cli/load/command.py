@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from millstream.cli import completion
+from millstream.cli import completion, options
 from millstream.cli.errors.misuse import sentence
-from millstream.cli.errors.slips import slip_of
+from millstream.cli.errors.typos import typo_of
 from millstream.cli.load import options as load_options
-from millstream.terminal import options
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import print_json, print_table, say
 
@@ -53,7 +52,7 @@ class LoadGroup(TyperGroup):
 def near_command(word: str) -> str | None:
     """The command about loads that a supposed topic may have been meant to be."""
     others = [name for name in _OTHERS if len(word) > 3 and name.startswith(word)]
-    return others[0] if others else slip_of(word, _OTHERS)
+    return others[0] if others else typo_of(word, _OTHERS)
 
 
 def load() -> None:

@@ -38,8 +38,8 @@ def _is_a_table(path: Path) -> bool:
 
 
 def _require_topic(topic: str, servers: str) -> None:
+    from millstream.cli.clients import open_admin
     from millstream.cli.errors.names import require_topics
-    from millstream.terminal.connect import open_admin
 
     with open_admin(servers) as admin:
         require_topics([topic], admin.list_topics(), "check the name, 'millstream topic list' has them")

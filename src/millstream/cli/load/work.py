@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from millstream.cli.clients import client_properties, open_admin
 from millstream.cli.load.places import require_table
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
+from millstream.cli.properties import read_properties, unescaped
+from millstream.cli.signals import signals_held
 from millstream.errors import UnknownTopicOrPartitionError
-from millstream.terminal.connect import client_properties, open_admin, require_broker
+from millstream.terminal.broker_check import require_broker
 from millstream.terminal.outcome import DONE, CommandError, UsageError, warn
 from millstream.terminal.output import count, print_json, print_table
-from millstream.terminal.properties import read_properties, unescaped
-from millstream.terminal.stopping import signals_held
 
 if TYPE_CHECKING:
     from millstream.spark.load.decisions.starts import OnRecreated, Starting

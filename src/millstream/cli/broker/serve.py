@@ -12,11 +12,11 @@ from typing import Final
 
 from millstream.broker.broker import Broker
 from millstream.broker.settings import BrokerSettings
-from millstream.cli.commands.broker_arguments import BrokerOrder
+from millstream.cli.broker.arguments import BrokerOrder
+from millstream.cli.properties import read_properties
 from millstream.errors import ConfigError
 from millstream.settings import Address, parse_address
 from millstream.terminal.outcome import CommandError, UsageError
-from millstream.terminal.properties import read_properties
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 

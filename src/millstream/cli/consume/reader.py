@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from millstream.cli.clients import client_settings
+from millstream.cli.consume.rendering import Renderer
 from millstream.cli.errors.names import require_topics
+from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
+from millstream.cli.progress import Meter, meter
 from millstream.consumer import Consumer, RebalanceListener
 from millstream.errors import CommitFailedError, RebalanceInProgressError, WakeupError
 from millstream.model import TopicPartition
-from millstream.terminal.connect import settings
-from millstream.terminal.formats import Renderer
 from millstream.terminal.outcome import DONE, CommandError
-from millstream.terminal.positions import AtOffset, AtTime, BeforeEnd, End, Position
-from millstream.terminal.progress import Meter, meter
 
 _POLL_SECONDS: Final = 1.0
 _MOST_AT_ONCE: Final = 5_000
@@ -46,7 +46,7 @@ def read_alone(
 ) -> int:
     """Print records of all partitions, or of those given, without a group. Returns the exit code."""
     defaults = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
-    with Consumer(settings(servers, properties, defaults)) as consumer:
+    with Consumer(client_settings(servers, properties, defaults)) as consumer:
         require_topics(topics, consumer.topics())
         assigned = _partitions(consumer, topics, partitions)
         consumer.assign(assigned)
@@ -71,7 +71,7 @@ def read_in_group(
         "enable.auto.commit": "false",
         "allow.auto.create.topics": "false",
     }
-    with Consumer(settings(servers, properties, defaults)) as consumer:
+    with Consumer(client_settings(servers, properties, defaults)) as consumer:
         require_topics(topics, consumer.topics())
         reading = _Reading(consumer, limits, render, commits=True)
         consumer.subscribe(topics, listener=reading)

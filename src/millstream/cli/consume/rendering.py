@@ -17,11 +17,11 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final, NamedTuple, Protocol
 
+from millstream.cli.properties import unescaped
 from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import time_text
-from millstream.terminal.properties import unescaped
 
 Decoder = Callable[[bytes], Any]
 Renderer = Callable[["PrintableRecord"], bytes]

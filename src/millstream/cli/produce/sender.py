@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from millstream.cli.produce.inputs import Draft
 from millstream.errors import (
     ClosedError,
     InvalidRecordError,
@@ -16,7 +17,6 @@ from millstream.errors import (
     MessageTooLargeError,
     MillstreamError,
 )
-from millstream.terminal.inputs import Draft
 from millstream.terminal.outcome import CommandError, say_interrupted, told_by
 from millstream.terminal.output import count, print_json
 

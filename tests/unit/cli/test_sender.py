@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from millstream.cli.commands.sending import Sending
+from millstream.cli.produce.inputs import Draft
+from millstream.cli.produce.sender import Sending
+from millstream.cli.signals import Stopper
 from millstream.errors import ClosedError, MessageTooLargeError
-from millstream.terminal.inputs import Draft
 from millstream.terminal.outcome import CommandError, Terminated
-from millstream.terminal.stopping import Stopper
 
 Printed = pytest.CaptureFixture[str]
 

@@ -16,13 +16,13 @@ _SHORT: Final = 4
 _LONG: Final = 8
 
 
-def slip_of(name: str, known: Iterable[str]) -> str | None:
+def typo_of(name: str, known: Iterable[str]) -> str | None:
     """The known name that this one is most likely meant to be; None where it may well be meant as it is."""
-    near = [(edits(name.casefold(), other.casefold()), other) for other in known if _is_slip(name, other)]
+    near = [(edits(name.casefold(), other.casefold()), other) for other in known if _is_typo(name, other)]
     return min(near)[1] if near else None
 
 
-def _is_slip(name: str, other: str) -> bool:
+def _is_typo(name: str, other: str) -> bool:
     if name == other or _are_variants(name, other):
         return False
     shorter = min(len(name), len(other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.errors.slips import edits, slip_of
+from millstream.cli.errors.typos import edits, typo_of
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from millstream.cli.errors.slips import edits, slip_of
     ],
 )
 def test_a_slip(name: str, there: str) -> None:
-    assert slip_of(name, ["payments", there]) == there
-    assert slip_of(there, ["payments", name]) == name
+    assert typo_of(name, ["payments", there]) == there
+    assert typo_of(there, ["payments", name]) == name
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_a_slip(name: str, there: str) -> None:
     ],
 )
 def test_what_is_meant_as_it_stands(name: str, there: str) -> None:
-    assert slip_of(name, [there]) is None
-    assert slip_of(there, [name]) is None
+    assert typo_of(name, [there]) is None
+    assert typo_of(there, [name]) is None
 
 
 def test_the_nearest_of_several() -> None:
-    assert slip_of("customrs", ["cutomes", "customers"]) == "customers"
-    assert slip_of("anything", []) is None
+    assert typo_of("customrs", ["cutomes", "customers"]) == "customers"
+    assert typo_of("anything", []) is None
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.cli.errors.slips import slip_of
+from millstream.cli.clients import open_admin
+from millstream.cli.errors.typos import typo_of
 from millstream.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
-from millstream.terminal.connect import open_admin
 from millstream.terminal.outcome import CommandError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _is_there(admin: Admin, topic: str) -> bool:
 
 
 def _require_intent(admin: Admin, topic: str) -> None:
-    near = slip_of(topic, admin.list_topics())
+    near = typo_of(topic, admin.list_topics())
     if near is not None:
         raise CommandError(f"there is no topic {topic!r}: did you mean {near!r}? --create makes a new one")
     if not _makes_topics(admin):

@@ -13,44 +13,8 @@ from millstream.terminal.output import count, field_lines, print_fields, print_j
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from millstream.admin import GroupDescription
-
 Values = dict[str, Any]
 Table = tuple[Sequence[str], list[tuple[object, ...]]]
-
-
-def as_values(group: GroupDescription) -> Values:
-    """A group as plain values, which JSON can hold."""
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "assignor": group.assignor,
-        "coordinator": None if group.coordinator is None else group.coordinator.node_id,
-        "lag": group.lag,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "topics": list(member.topics),
-                "partitions": [list(partition) for partition in member.assignment],
-            }
-            for member in group.members
-        ],
-        "partitions": [
-            {
-                "topic": one.topic,
-                "partition": one.partition,
-                "committed": one.committed,
-                "end": one.end,
-                "lag": one.lag,
-                "member_id": None if one.member is None else one.member.member_id,
-                "metadata": one.metadata,
-            }
-            for one in group.partitions
-        ],
-    }
 
 
 def print_groups(groups: Sequence[Values]) -> None:

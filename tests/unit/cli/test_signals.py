@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from millstream.cli.signals import signals_held
 from millstream.terminal.outcome import Terminated
-from millstream.terminal.stopping import signals_held
 
 
 @pytest.fixture(autouse=True)

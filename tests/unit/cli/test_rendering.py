@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from millstream.cli.consume.rendering import Appearance, renderer
+from millstream.cli.produce.inputs import Draft, InputFormat, InputOptions, read_drafts
 from millstream.consumer.decoding.records import Record
 from millstream.errors import DeserializationError
 from millstream.model import Header, TimestampType
-from millstream.terminal.formats import Appearance, renderer
-from millstream.terminal.inputs import Draft, InputFormat, InputOptions, read_drafts
 from millstream.terminal.outcome import UsageError
 
 TIME_MS = 1_769_860_800_250

@@ -1,0 +1,1 @@
+"""``millstream broker``: its options and the process."""

@@ -1,0 +1,1 @@
+"""``millstream consume``: reading records and printing them."""

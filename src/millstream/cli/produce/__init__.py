@@ -1,0 +1,1 @@
+"""``millstream produce``: reading input and sending it."""

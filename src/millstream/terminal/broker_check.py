@@ -1,0 +1,87 @@
+"""Checks that a broker listens, before a client tries: clients would keep retrying in silence.
+
+A wrong port, a web server or a TLS listener accepts the connection and never answers as a broker does.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import sys
+from typing import Final
+
+from millstream.settings import Address, read_addresses
+from millstream.terminal.outcome import CommandError, UsageError, warn
+from millstream.terminal.output import say
+
+_SECONDS: Final = 5.0
+_CORRELATION: Final = 0x6D696C6C
+_API_VERSIONS: Final = struct.pack(">hhih", 18, 0, _CORRELATION, -1)
+"""ApiVersions version 0, which every broker answers, even before authentication."""
+_PRODUCER_LOG: Final = "millstream.producer"
+"""Logs undelivered records. Commands report those themselves."""
+
+
+class NotABrokerError(OSError):
+    """Something listens there that is not a Kafka broker."""
+
+
+def require_broker(servers: str) -> None:
+    """Raise CommandError unless a broker answers at one of the addresses.
+
+    A script fails at once, and a newcomer who forgot to start the broker reads how to start it.
+    """
+    try:
+        addresses = read_addresses(servers)
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
+    logging.basicConfig(level=logging.WARNING, handlers=[_ClientWarnings()])
+    reason = ""
+    for address in addresses:
+        try:
+            probe(address)
+        except NotABrokerError as error:
+            reason = str(error.strerror)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        else:
+            return
+    raise CommandError(
+        f"no broker answers at {servers} ({reason}): start one with 'millstream broker', "
+        "or name another with --bootstrap-servers"
+    )
+
+
+def probe(address: Address) -> None:
+    """Return when a broker answers, or is too slow to tell. Raises OSError otherwise."""
+    with socket.create_connection(address, timeout=_SECONDS) as connection:
+        connection.settimeout(_SECONDS)
+        try:
+            connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
+            answer = _read(connection, 8)
+        except TimeoutError:
+            say(f"{address} is slow to answer; Ctrl-C ends")
+            return
+    if struct.unpack(">ii", answer)[1] != _CORRELATION:
+        raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, which is not supported yet")
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        more = connection.recv(count - len(found))
+        if not more:
+            raise NotABrokerError(None, "connection closed: not a Kafka broker, or it requires TLS")
+        found += more
+    return found
+
+
+class _ClientWarnings(logging.Handler):
+    """Prints warnings of clients as the command's own. Clients raise what they log as an error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:  # a bug: print the traceback
+            print(logging.Formatter().format(record), file=sys.stderr, flush=True)
+        elif record.levelno == logging.WARNING and not record.name.startswith(_PRODUCER_LOG):
+            warn(record.getMessage())
