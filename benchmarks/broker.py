@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.measure import Measured, alternate
-from benchmarks.peers import ApacheKafka, BrokerProcess, Millstream, fetch_jars, java
+from benchmarks.peers import KAFKA, ApacheKafka, BrokerProcess, Millstream, fetch_jars, java
 from benchmarks.report import Section, ratio, table
 
 TOOLS = "org.apache.kafka.tools."
@@ -86,7 +86,7 @@ def throughput() -> Section:
             rows.append(_row(f"consume {size} B", read, ours, theirs))
     text = table(("", "millstream rec/s", "Apache Kafka rec/s", "ratio"), rows)
     return Section(
-        "Broker: throughput beside Apache Kafka 4.1",
+        f"Broker: throughput beside {KAFKA}",
         "Kafka's own ProducerPerformance and ConsumerPerformance, one partition, both brokers running, "
         f"in turns, medians of {ROUNDS} (range in brackets). With acks=1 both answer from the page cache. "
         "With acks=all ours waits for an fdatasync, which several requests share; Apache Kafka with one "
@@ -130,7 +130,7 @@ def start_and_partitions() -> Section:
     """Seconds to the first answer: empty, with 1,000 partitions, and beside Apache Kafka if it is there."""
     contestants: dict[str, Callable[[], float]] = {"millstream": partial(_cold_start, Millstream)}
     if fetch_jars():
-        contestants["Apache Kafka 4.1"] = partial(_cold_start, ApacheKafka)
+        contestants[KAFKA] = partial(_cold_start, ApacheKafka)
     print("  start")
     starts = alternate(contestants, ROUNDS)
     rows = [(f"start, {name}", f"{measured.median:.2f} s") for name, measured in starts.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import random
 import shutil
 import socket
@@ -19,7 +20,10 @@ from types import TracebackType
 from typing import Self
 
 HERE = Path(__file__).parent
-JARS = HERE / ".kafka" / "lib"
+KAFKA_VERSION = os.environ.get("MILLSTREAM_KAFKA_VERSION", "4.3.1")
+"""Which Apache Kafka to run: any release in Maven's repository, such as 4.1.0."""
+KAFKA = f"Apache Kafka {KAFKA_VERSION.rpartition('.')[0]}"
+JARS = HERE / ".kafka" / KAFKA_VERSION
 START_SECONDS = 120.0
 
 
@@ -32,6 +36,7 @@ def fetch_jars() -> bool:
     if shutil.which("mvn") is None:
         return False
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    command.append(f"-Dkafka.version={KAFKA_VERSION}")
     subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.DEVNULL)
     return True
 
@@ -129,7 +134,7 @@ class Millstream(BrokerProcess):
 class ApacheKafka(BrokerProcess):
     """``settings`` go into its server.properties, ``options`` to its virtual machine."""
 
-    name = "Apache Kafka 4.1"
+    name = KAFKA
 
     def __init__(self, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()) -> None:
         super().__init__()

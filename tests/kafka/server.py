@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers import JARS, ApacheKafka, fetch_jars
+from benchmarks.peers import JARS, KAFKA, ApacheKafka, fetch_jars
 from tests.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
-NAME: Final = "Apache Kafka 4.1"
+NAME: Final = KAFKA
 _DIRECTORY: Final = "MILLSTREAM_TEST_RUN"
 _START_SECONDS: Final = 300.0
 """Maven may have to fetch 54 MB first."""

@@ -44,7 +44,7 @@ def _pinned(name: str) -> str:
         return CLIENTS[name].version()
     file, pattern = ("requirements.lock", rf"^{name}==(\S+)")
     if name == "Java":
-        file, pattern = ("benchmarks/pom.xml", r"<version>(\d+\.\d+\.\d+)</version>")
+        file, pattern = ("benchmarks/pom.xml", r"<kafka.version>(\d+\.\d+\.\d+)</kafka.version>")
     found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
     assert found is not None, f"{file} does not pin {name}"
     return found[1]
