@@ -13,13 +13,13 @@ one spelling (snake_case) and one type for each setting. None stands for the def
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
 
 from millstream.errors import ConfigError
+from millstream.suggestions import did_you_mean
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -179,11 +179,11 @@ class Settings:
         for name, (spelling, value) in _one_spelling(settings or {}, keywords or {}).items():
             if not cls._is_known(name, spelling):
                 continue
-            values[name] = _read(_readers(cls)[name], spelling, value)
+            values[name] = _read(_readers(cls)[name], name, spelling, value)
         for field in fields(cls):
             has_default = field.default is not MISSING or field.default_factory is not MISSING
             if not has_default and field.name not in values:
-                raise ConfigError(f"{field.name} is missing: it has no default")
+                raise ConfigError(f"{field.name} is missing: it has no default", setting=field.name)
         return cls(**cls.derive(values))
 
     @classmethod
@@ -200,8 +200,8 @@ class Settings:
             return False
         for family, reason in cls.REFUSED.items():
             if name == family or (family.endswith("*") and name.startswith(family[:-1])):
-                raise ConfigError(f"{spelling} is not supported: {reason}")
-        raise ConfigError(cls.unknown(name, spelling))
+                raise ConfigError(f"{spelling} is not supported: {reason}", setting=name)
+        raise ConfigError(cls.unknown(name, spelling), setting=name)
 
     @classmethod
     def names(cls) -> Collection[str]:
@@ -211,11 +211,8 @@ class Settings:
     @classmethod
     def unknown(cls, name: str, spelling: str) -> str:
         """Say that a setting is unknown, and which known one is nearest. Subclasses may know better."""
-        near = difflib.get_close_matches(name, cls.names(), n=1)
-        if not near:
-            return f"unknown setting {spelling}"
-        suggestion = dotted(near[0]) if "." in spelling else near[0]
-        return f"unknown setting {spelling}: did you mean {suggestion}?"
+        hint = did_you_mean(name, cls.names(), show=dotted if "." in spelling else str)
+        return f"unknown setting {spelling}" + (f": {hint}" if hint else "")
 
 
 def dotted(name: str) -> str:
@@ -230,17 +227,17 @@ def _one_spelling(*sources: Mapping[str, object]) -> dict[str, tuple[str, object
         for spelling, value in source.items():
             name = spelling.replace(".", "_")
             if name in gathered:
-                raise ConfigError(f"{spelling} is given twice: leave one out")
+                raise ConfigError(f"{spelling} is given twice: leave one out", setting=name)
             gathered[name] = (spelling, value)
     return {name: given for name, given in gathered.items() if given[1] is not None}
 
 
-def _read(reader: Reader | None, spelling: str, value: object) -> object:
+def _read(reader: Reader | None, name: str, spelling: str, value: object) -> object:
     if reader is None:
         return value
     try:
         return reader(value)
     except ConfigError as error:
-        raise ConfigError(f"{spelling}: {error}") from None
+        raise ConfigError(f"{spelling}: {error}", setting=name) from None
     except ValueError as error:
-        raise ConfigError(f"{spelling} is {value!r}: it {error}") from None
+        raise ConfigError(f"{spelling} is {value!r}: it {error}", setting=name) from None

@@ -12,7 +12,7 @@ from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record
 from millstream.consumer.assignors.base import ClusterView
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
 from millstream.wire.messages.groups import Coordinator, FindCoordinatorResponse

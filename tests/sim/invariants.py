@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from millstream.broker.groups.state.records import GenerationRecord, GroupRecord, GroupSnapshot
 from millstream.consumer.assignors.base import Assignment, Subscription
 from millstream.consumer.assignors.protocol import decode_assignment, decode_subscription
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
 from millstream.wire.messages.groups import JoinGroupRequest, JoinGroupResponse

@@ -29,8 +29,7 @@ from millstream.consumer.membership.outbox import Outbox
 from millstream.consumer.membership.ownership import Ownership
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.offsets.commits import Commit, Commits
-from millstream.error_codes import ErrorCode
-from millstream.errors import MillstreamError
+from millstream.errors import ErrorCode, MillstreamError
 from tests.sim.families import run_seed
 
 

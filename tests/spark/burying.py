@@ -7,7 +7,7 @@ drivers that a busy machine keeps from running for a while. So here they are lon
 from __future__ import annotations
 
 from millstream.admin import Admin
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.wire import apis
 from millstream.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.system.raw_client import RawClient

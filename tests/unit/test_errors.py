@@ -128,3 +128,9 @@ def test_messages_name_what_they_are_about() -> None:
     assert "pip install 'millstream[avro]'" in str(EXAMPLES[0])
     assert str(EXAMPLES[2]).startswith("orders-0: ")
     assert str(EXAMPLES[3]).startswith("offset 7 of orders-0. ")
+
+
+def test_a_config_error_names_its_setting() -> None:
+    error = pickle.loads(pickle.dumps(errors.ConfigError("acks is 7: it must be all", setting="acks")))
+    assert error.setting == "acks"
+    assert errors.ConfigError("group_id and assign() exclude each other").setting is None

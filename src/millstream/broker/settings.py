@@ -7,7 +7,6 @@ new group's first rebalance waits little. Kafka's broker settings that are only 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final
@@ -28,6 +27,7 @@ from millstream.settings import (
     dotted,
 )
 from millstream.settings import parse_address as parse_listener
+from millstream.suggestions import did_you_mean
 
 _TOPIC_NAMES: Final = {each.broker_name: each.name for each in CONFIG_DEFINITIONS if each.broker_name}
 """Broker settings that are defaults of topics, with the topic's name for each."""
@@ -101,9 +101,8 @@ class BrokerSettings(Settings):
 
     @classmethod
     def unknown(cls, name: str, spelling: str) -> str:
-        near = difflib.get_close_matches(spelling, [*map(dotted, cls.names()), *_TOPIC_NAMES], n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
-        return f"{spelling} is not a setting of the embedded broker{hint}"
+        hint = did_you_mean(spelling, [*map(dotted, cls.names()), *_TOPIC_NAMES])
+        return f"{spelling} is not a setting of the embedded broker" + (f": {hint}" if hint else "")
 
     @property
     def groups(self) -> GroupSettings:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from millstream.admin import ConfigEntry
@@ -11,6 +10,7 @@ from millstream.console.loads import LoadLook, TableLook
 from millstream.console.looking import GroupLook, PartitionLook, Snapshot, TopicLook
 from millstream.console.views.sampling import Outlook, Pace, Point, Rates, outlook
 from millstream.model import TopicPartition
+from millstream.suggestions import nearest
 from millstream.terminal.group_values import group_values
 
 Values = dict[str, Any]
@@ -30,14 +30,14 @@ class NotThereError(Exception):
 def find_topic(snapshot: Snapshot, name: str) -> TopicLook:
     """A topic by its name."""
     if name not in snapshot.topics:
-        raise NotThereError("topic", name, _near(name, snapshot.topics))
+        raise NotThereError("topic", name, nearest(name, snapshot.topics, count=_MOST_NEAR, cutoff=0.5))
     return snapshot.topics[name]
 
 
 def find_group(snapshot: Snapshot, name: str) -> GroupLook:
     """A group by its name."""
     if name not in snapshot.groups:
-        raise NotThereError("group", name, _near(name, snapshot.groups))
+        raise NotThereError("group", name, nearest(name, snapshot.groups, count=_MOST_NEAR, cutoff=0.5))
     return snapshot.groups[name]
 
 
@@ -47,10 +47,6 @@ def find_partition(topic: TopicLook, partition: int) -> PartitionLook:
         if one.partition == partition:
             return one
     raise NotThereError("partition", f"{topic.name}-{partition}")
-
-
-def _near(name: str, known: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, sorted(known), n=_MOST_NEAR, cutoff=0.5)
 
 
 def cluster(snapshot: Snapshot, servers: str) -> Values:

@@ -9,7 +9,7 @@ from millstream.consumer.assignors.protocol import encode_assignment
 from millstream.consumer.assignors.registry import resolve_assignors
 from millstream.consumer.membership import Event, GroupSettings, Membership, Phase, Wait
 from millstream.consumer.sends import Send, Target
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.groups import (
     Coordinator,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from millstream.consumer.offsets import CommitDone, CommittedFetched, Event, OffsetSettings, OffsetStore
 from millstream.consumer.sends import Send
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import (
     OffsetCommitRequest,

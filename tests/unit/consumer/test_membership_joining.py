@@ -23,8 +23,8 @@ from millstream.consumer.membership import (
     Wait,
 )
 from millstream.consumer.sends import AnyNode, Coordinator
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
+    ErrorCode,
     InconsistentGroupProtocolError,
     MillstreamTimeoutError,
     NetworkError,

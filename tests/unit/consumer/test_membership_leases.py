@@ -14,9 +14,9 @@ from millstream.consumer.membership import (
     Phase,
     Revoke,
 )
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
     CommitFailedError,
+    ErrorCode,
     MillstreamTimeoutError,
     NetworkError,
 )

@@ -13,9 +13,9 @@ from millstream.consumer.membership import (
     Wait,
     mermaid,
 )
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
     CommitFailedError,
+    ErrorCode,
     NetworkError,
     UnsupportedVersionError,
 )

@@ -20,8 +20,8 @@ from millstream.consumer.membership import (
     Wait,
     leader,
 )
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
+    ErrorCode,
     FencedInstanceIdError,
     NetworkError,
     RebalanceInProgressError,

@@ -9,8 +9,8 @@ from millstream.consumer.membership import (
     Phase,
     Wait,
 )
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
+    ErrorCode,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
     for_code,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.error_codes import ErrorCode
+from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from tests.unit.consumer.offsets_harness import Store, committed_in, offsets
 

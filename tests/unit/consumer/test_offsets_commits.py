@@ -6,10 +6,10 @@ import pytest
 
 from millstream.consumer.membership import Lost, Phase, Revoke
 from millstream.consumer.sends import Coordinator
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
     BrokerError,
     CommitFailedError,
+    ErrorCode,
     FencedInstanceIdError,
     MillstreamTimeoutError,
     MisuseError,

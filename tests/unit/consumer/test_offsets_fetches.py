@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millstream.consumer.sends import Coordinator
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
+    ErrorCode,
     GroupAuthorizationFailedError,
     MillstreamTimeoutError,
     NetworkError,

@@ -6,7 +6,6 @@ holds the values, under the same names in snake_case.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
@@ -16,6 +15,7 @@ from typing import Any
 from millstream.errors import ConfigError
 from millstream.model import TimestampType
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Integer, read_flag, read_names, read_text
+from millstream.suggestions import did_you_mean
 from millstream.wire.records.codecs import Codec
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -142,12 +142,12 @@ def read_value(name: str, value: object) -> Any:
     """Read one setting by its dotted name; raises ConfigError, which names the nearest for an unknown one."""
     definition = DEFINITIONS_BY_NAME.get(name)
     if definition is None:
-        near = difflib.get_close_matches(name, DEFINITIONS_BY_NAME, n=1)
-        raise ConfigError(f"unknown topic setting {name}" + (f": did you mean {near[0]}?" if near else ""))
+        hint = did_you_mean(name, DEFINITIONS_BY_NAME)
+        raise ConfigError(f"unknown topic setting {name}" + (f": {hint}" if hint else ""), setting=name)
     try:
         return definition.read(value)
     except ValueError as error:
-        raise ConfigError(f"{name} is {value!r}: it {error}") from None
+        raise ConfigError(f"{name} is {value!r}: it {error}", setting=name) from None
 
 
 def _write(value: object) -> str:

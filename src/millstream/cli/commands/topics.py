@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from millstream.cli import completion, options
 from millstream.cli.properties import read_properties
 from millstream.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import CommandError, UsageError, told_by
 from millstream.terminal.output import count, print_fields, print_json, print_lines, print_table, size
 
@@ -359,8 +359,7 @@ def _require_settings(names: list[str], known: Collection[str]) -> None:
     """Raise for what is no setting of a topic: to take it back is no error for a broker."""
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "leave out --unset to see all"
+            hint = did_you_mean(name, known) or "leave out --unset to see all"
             raise CommandError(f"unknown topic setting {name}: {hint}")
 
 

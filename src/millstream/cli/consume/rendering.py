@@ -7,7 +7,6 @@ skipped. On a terminal, control characters of other people's records are shown, 
 from __future__ import annotations
 
 import base64
-import difflib
 import json
 import re
 import shlex
@@ -20,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from millstream.cli.properties import unescaped
 from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
+from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import time_text
 
@@ -114,8 +114,7 @@ def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
     if name == "avro" and schema is not None:
         return _avro(schema)
     if name not in VALUE_FORMATS:
-        near = difflib.get_close_matches(name, VALUE_FORMATS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VALUE_FORMATS)}"
+        hint = did_you_mean(name, VALUE_FORMATS) or f"choose one of {', '.join(VALUE_FORMATS)}"
         raise UsageError(f"{option} {name!r} is unknown: {hint}")
     return serde.deserializer(name, option)
 
@@ -257,12 +256,8 @@ def _check_template(template: str) -> None:
     except (ValueError, KeyError, IndexError, AttributeError):
         names = ["?"]
     if not names:
-        near = difflib.get_close_matches(template, FORMATS, n=1)
-        hint = (
-            f"did you mean {near[0]}?"
-            if near
-            else f"write {', '.join(FORMATS)}, or a template like {{key}}: {{value}}"
-        )
+        examples = f"write {', '.join(FORMATS)}, or a template like {{key}}: {{value}}"
+        hint = did_you_mean(template, FORMATS) or examples
         raise UsageError(f"--format {template!r} is unknown: {hint}")
     if not set(names) <= set(FIELDS):
         raise UsageError(f"--format {template!r} is no template: its fields may be {{{'}, {'.join(FIELDS)}}}")

@@ -6,11 +6,12 @@ have to be explained twice, but each is answered with what it is called here.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Final
 
 import typer
+
+from millstream.suggestions import did_you_mean
 
 _EACH_SETTING: Final = "write --property NAME=VALUE for each setting in the file"
 _SHOWN_ANYWAY: Final = "leave it out: it is shown anyway"
@@ -142,8 +143,7 @@ def _instead_of(error: typer.TyperException, option: str) -> str | None:
     says = KAFKA_SAYS.get(option)
     if says is not None and (says is not _SHOWN_ANYWAY or getattr(context, "info_name", "") == "describe"):
         return says
-    near = difflib.get_close_matches(option, getattr(error, "possibilities", None) or (), n=1)
-    return f"did you mean {near[0]}?" if near else None
+    return did_you_mean(option, getattr(error, "possibilities", None) or ()) or None
 
 
 def _in_words(kind: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from millstream.cli.errors.typos import typo_of
 from millstream.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import CommandError, warn
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
         known = _groups(admin)
         for name in wanted:
             if name not in known:
-                hint = _nearest(name, known) or "see 'millstream group list'"
+                hint = did_you_mean(name, known, show=repr) or "see 'millstream group list'"
                 raise CommandError(f"there is no group {name!r}: {hint}") from error
         raise
 
@@ -54,7 +54,7 @@ def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
     except GroupIdNotFoundError as error:
         if name in known:
             raise
-        hint = _nearest(name, known) or "see 'millstream group list'"
+        hint = did_you_mean(name, known, show=repr) or "see 'millstream group list'"
         raise CommandError(
             f"there is no group {name!r}: {hint}; a new one can be set to a place with --topic TOPIC"
         ) from error
@@ -68,14 +68,10 @@ def require_topics(wanted: Iterable[str], known: Iterable[str], otherwise: str |
     there = set(known)
     for name in wanted:
         if name not in there:
-            hint = _nearest(name, there) or otherwise or f"create it with 'millstream topic create {name}'"
+            otherwise = otherwise or f"create it with 'millstream topic create {name}'"
+            hint = did_you_mean(name, there, show=repr) or otherwise
             raise CommandError(f"there is no topic {name!r}: {hint}")
 
 
 def _groups(admin: Admin) -> list[str]:
     return [group.group_id for group in admin.list_groups()]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import CommandError
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ def _require_directory(to: str, table: Path) -> None:
     if _is_a_table(table) or _is_a_table(table.with_name(f"{table.name}_rejected")):
         return
     beside = [path.name for path in table.parent.glob("*") if _is_a_table(path)]
-    near = difflib.get_close_matches(table.name, beside, n=1)
-    hint = f"did you mean delta:{table.with_name(near[0])}?" if near else "check the directory"
-    raise CommandError(f"there is no table {to}: {hint}")
+    hint = did_you_mean(table.name, beside, show=lambda near: f"delta:{table.with_name(near)}")
+    raise CommandError(f"there is no table {to}: {hint or 'check the directory'}")
 
 
 def _is_a_table(path: Path) -> bool:

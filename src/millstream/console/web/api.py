@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from millstream.console.answers import NotThereError
 from millstream.console.console import Console, NothingKnownError
 from millstream.console.web.requests import BadRequestError, name_of, records_wanted
+from millstream.suggestions import nearest
 
 _ADDRESSES: Final = ("/api/overview", "/api/topics", "/api/groups", "/api/loads", "/healthz")
 Answer = Callable[[Request], Awaitable[Mapping[str, Any]]]
@@ -80,7 +80,7 @@ async def refused(request: Request, error: Exception) -> Json:
     """What is answered for an address that leads nowhere, or that can only be looked at."""
     assert isinstance(error, HTTPException), "it is registered for these"
     if error.status_code == HTTPStatus.NOT_FOUND:
-        near = get_close_matches(request.url.path, _ADDRESSES)
+        near = nearest(request.url.path, _ADDRESSES, count=3)
         return Json({"error": "This address leads nowhere.", "near": near}, status_code=404)
     sentence = f"{request.method} is not understood here: use GET."
     return Json({"error": sentence}, status_code=error.status_code, headers=error.headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from millstream.consumer.assignors.range import RangeAssignor
 from millstream.consumer.assignors.roundrobin import RoundRobinAssignor
 from millstream.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from millstream.errors import ConfigError
+from millstream.suggestions import did_you_mean
 
 AssignorSpec = str | type[Assignor] | Assignor
 """A name, Kafka's class name, a class or an object."""
@@ -84,8 +84,7 @@ def _resolve(item: AssignorSpec) -> Assignor:
 def _by_name(name: str) -> type[Assignor]:
     if name in _BY_NAME:
         return _BY_NAME[name]
-    spellings = {spelling: each.name for each in _BUILT_IN for spelling in (each.name, each.__name__)}
-    near = difflib.get_close_matches(name.rpartition(".")[2], spellings, n=1, cutoff=0.5)
-    known = ", ".join(repr(each.name) for each in _BUILT_IN)
-    hint = f"did you mean {spellings[near[0]]!r}?" if near else f"known are {known}"
-    raise ConfigError(f"unknown assignor {name!r}: {hint}")
+    spellings = {spelling: repr(each.name) for each in _BUILT_IN for spelling in (each.name, each.__name__)}
+    hint = did_you_mean(name.rpartition(".")[2], spellings, show=spellings.__getitem__, cutoff=0.5)
+    known = ", ".join(dict.fromkeys(spellings.values()))
+    raise ConfigError(f"unknown assignor {name!r}: {hint or f'known are {known}'}")

@@ -13,10 +13,10 @@ from millstream.consumer.membership.requests import coordinator_of, leave_error
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.membership.values import Joined, TopicsWatched
 from millstream.consumer.membership.verdicts import Verdict, verdict_on
-from millstream.error_codes import ErrorCode
 from millstream.errors import (
     BrokerError,
     CorruptMessage,
+    ErrorCode,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
     MillstreamError,

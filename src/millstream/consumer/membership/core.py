@@ -34,8 +34,7 @@ from millstream.consumer.membership.values import (
 )
 from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.sends import Send
-from millstream.error_codes import Action, ErrorCode
-from millstream.errors import BrokerError, MillstreamError
+from millstream.errors import Action, BrokerError, ErrorCode, MillstreamError
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_admin import DescribeGroupsResponse
 from millstream.wire.messages.groups import (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from millstream.error_codes import Action, ErrorCode
-from millstream.errors import for_code
+from millstream.errors import Action, ErrorCode, for_code
 
 
 class Verdict(Enum):

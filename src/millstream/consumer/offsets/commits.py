@@ -18,10 +18,11 @@ from millstream.consumer.membership.views import Standing
 from millstream.consumer.offsets.requests import commit_codes, offset_commit
 from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets
 from millstream.consumer.sends import Coordinator, Send
-from millstream.error_codes import Action, ErrorCode
 from millstream.errors import (
+    Action,
     BrokerError,
     CommitFailedError,
+    ErrorCode,
     MillstreamError,
     MillstreamTimeoutError,
     MisuseError,

@@ -10,8 +10,14 @@ from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.offsets.requests import offset_fetch, read_fetched
 from millstream.consumer.offsets.values import CommittedFetched, Event, Group
 from millstream.consumer.sends import Coordinator, Send
-from millstream.error_codes import Action, ErrorCode
-from millstream.errors import BrokerError, MillstreamError, MillstreamTimeoutError, for_code
+from millstream.errors import (
+    Action,
+    BrokerError,
+    ErrorCode,
+    MillstreamError,
+    MillstreamTimeoutError,
+    for_code,
+)
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 

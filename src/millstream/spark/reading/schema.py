@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
 from millstream.errors import MisuseError
+from millstream.suggestions import did_you_mean
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS: Final = "headers"
@@ -74,6 +74,5 @@ def choose(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
         if name == HEADERS and not headers:
             raise MisuseError("the column headers is there only with includeHeaders=true")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise MisuseError(f"there is no column {name}: did you mean {near}?")
+            raise MisuseError(f"there is no column {name}: {did_you_mean(name, known, cutoff=0.0)}")
     return tuple(columns)

@@ -6,7 +6,6 @@ messages as they are written in the documentation.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from millstream.errors import ConfigError
 from millstream.model import TopicPartition
 from millstream.settings import read_flag
 from millstream.spark.planning.offsets import EARLIEST, LATEST, read_numbers, read_partitions
+from millstream.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -161,9 +161,8 @@ def check_names(given: Mapping[str, str]) -> None:
         prefixed = f"{_KAFKA}{name.lower()}"
         if name.lower().replace(".", "_") in ConsumerConfig.names():
             raise ConfigError(f"unknown option {name}: settings of Kafka's begin with kafka., use {prefixed}")
-        near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.3)
-        hint = f": did you mean {_BY_SMALL_NAME.get(near[0], near[0])}?" if near else ""
-        raise ConfigError(f"unknown option {name}{hint}")
+        hint = did_you_mean(name.lower(), known, show=lambda near: _BY_SMALL_NAME.get(near, near), cutoff=0.3)
+        raise ConfigError(f"unknown option {name}" + (f": {hint}" if hint else ""), setting=name)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

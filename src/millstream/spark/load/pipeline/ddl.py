@@ -6,12 +6,12 @@ its schema, so the part that tables need is read here. A test compares it with S
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from millstream.errors import ConfigError
+from millstream.suggestions import nearest
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<text>'[^']*'|"[^"]*")|(?P<sign>[<>(),:]))""",
@@ -151,7 +151,7 @@ class _Parser:
             return self._decimal(column)
         if word not in self._types:
             known = [*self._types, "DECIMAL", *nested]
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
+            near = nearest(word, known, cutoff=0.0)[0]
             raise ConfigError(
                 f"schema: the column {column} is of type {word}, which a load cannot make; {near}?"
             )

@@ -6,12 +6,12 @@ of it. Everything that can be known to be wrong without Spark is said when the s
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from millstream.errors import ConfigError
+from millstream.suggestions import nearest
 
 RAW: Final = "raw"
 FORMATS: Final = (RAW, "json", "avro", "csv")
@@ -68,7 +68,7 @@ class Shaping:
     def _check_format(self) -> None:
         name = self.format
         if name not in FORMATS:
-            near = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0.0)[0]
+            near = nearest(name, FORMATS, cutoff=0.0)[0]
             raise ConfigError(f"value_format is {name!r}: it is one of {', '.join(FORMATS)}; {near}?")
         if name in ("json", "csv") and not (self.schema or "").strip():
             raise ConfigError(f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'")

@@ -1,7 +1,4 @@
-"""The errors that millstream finds by itself, and ``MillstreamError``, which all are under.
-
-Users find them in ``errors``, together with what brokers answer; they say that they live there.
-"""
+"""The errors that millstream itself raises, and ``MillstreamError``, the base of all."""
 
 from __future__ import annotations
 
@@ -10,22 +7,22 @@ from typing import ClassVar
 
 from millstream.model import TopicPartition
 
-HOME = "millstream.errors"
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 class MillstreamError(Exception):
     """Something went wrong in millstream."""
 
-    __module__ = HOME
+    __module__ = _PACKAGE
 
     meaning: ClassVar[str] = "Something went wrong in millstream."
-    """What the class says by itself: its docstring, on one line."""
+    """The message of the class: its docstring, on one line."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.__module__ == __name__:
-            cls.__module__ = HOME
-        # python -OO drops docstrings: the name must do then.
+        if cls.__module__.startswith(f"{_PACKAGE}."):
+            cls.__module__ = _PACKAGE  # the public path, which pickles and tracebacks show
+        # python -OO drops docstrings: then the name is the message.
         cls.meaning = " ".join((cls.__doc__ or cls.__name__).split())
 
     def __init__(self, detail: str = "") -> None:
@@ -41,15 +38,17 @@ class MillstreamError(Exception):
         return False
 
 
-# ---- what this process found out by itself ----
-
-
 class MisuseError(MillstreamError):
-    """The call makes no sense in this state or with these arguments."""
+    """The call is not valid in this state or with these arguments."""
 
 
 class ConfigError(MisuseError, ValueError):
     """A setting is unknown, has a wrong value, or contradicts another one."""
+
+    def __init__(self, detail: str = "", *, setting: str | None = None) -> None:
+        super().__init__(detail)
+        self.setting = setting
+        """The setting that the error is about, if it is about one; a client's in snake_case."""
 
 
 class ClosedError(MisuseError):
@@ -65,7 +64,7 @@ class ConcurrentAccessError(MisuseError):
 
 
 class MissingExtraError(MillstreamError, ImportError):
-    """A package is missing that an optional part of millstream needs. ``extra`` names that part."""
+    """A package that an optional part of millstream needs is not installed. ``extra`` names that part."""
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"the package {module!r} is missing: run pip install 'millstream[{extra}]'")
@@ -75,7 +74,7 @@ class MissingExtraError(MillstreamError, ImportError):
 
 
 class MillstreamTimeoutError(MillstreamError, TimeoutError):
-    """The call did not finish in its time: give it more, or check that the brokers can be reached."""
+    """The call timed out: raise its timeout, or check that the brokers can be reached."""
 
     @property
     def retriable(self) -> bool:
@@ -126,11 +125,8 @@ class DeserializationError(MillstreamError):
         self.raw = raw
 
 
-# ---- what the consumer tells its user ----
-
-
 class WakeupError(MillstreamError):
-    """wakeup() was called: the call in progress, or the next one that would wait, was broken off."""
+    """wakeup() was called: the call in progress, or the next one that would wait, was interrupted."""
 
 
 class CommitFailedError(MillstreamError):
@@ -159,8 +155,8 @@ class NoOffsetForPartitionError(MillstreamError):
 
 
 class DataLostError(MillstreamError):
-    """Records that were to be read are not in the log any more: retention took them, or the topic was deleted
-    or made anew. ``ranges`` are the offsets that are gone, as (topic, partition, start, end)."""
+    """Records that were to be read are no longer in the log: retention deleted them, or the topic was deleted
+    or recreated. ``ranges`` are the lost offsets, as (topic, partition, start, end)."""
 
     def __init__(self, detail: str, ranges: Iterable[tuple[str, int, int, int]] = ()) -> None:
         super().__init__(detail)
@@ -169,10 +165,10 @@ class DataLostError(MillstreamError):
 
 
 class LoadFailedError(MillstreamError):
-    """A load could not go on. What it had committed stays; running it again is safe and continues there.
+    """The load failed. What it had committed stays; running it again is safe and continues there.
 
-    ``sink`` is where it loaded to, ``ranges`` are the offsets that it was at, as (topic, partition, start,
-    end), and ``committed`` is how many rows this run had committed before.
+    ``sink`` is where it loaded to, ``ranges`` are the offsets of the failed cycle, as (topic, partition,
+    start, end), and ``committed`` is the number of rows that this run had committed before.
     """
 
     def __init__(
