@@ -87,6 +87,13 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def sinks(context: typer.Context, incomplete: str) -> list[str]:
+    """The prefixes of sink addresses."""
+    from millstream.spark.sinks.kinds import prefixes
+
+    return [prefix for prefix in prefixes() if prefix.startswith(incomplete)]
+
+
 def words(*known: str) -> Completer:
     """What completes to one of a few words."""
 

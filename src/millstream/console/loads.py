@@ -77,7 +77,7 @@ def open_tables(addresses: Sequence[str], settings: Mapping[str, object]) -> lis
     """The tables at these addresses, as ``millstream load --to`` takes them. Connects to nothing yet."""
     if not addresses:
         return []
-    from millstream.spark.sinks.addresses import sink_for
+    from millstream.spark.sinks.kinds import sink_for
 
     return [sink_for(address, (), settings) for address in addresses]
 

@@ -19,8 +19,8 @@ from millstream.spark.load import load as load_module
 from millstream.spark.load.pipeline import fused
 from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline
 from millstream.spark.runtime.java import session
-from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import TaskWriter
+from millstream.spark.sinks.kinds import sink_for
 
 SPARK = {
     "spark.python.authenticate.socketTimeout": "200s",

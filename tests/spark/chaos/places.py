@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from psycopg.rows import dict_row
 
-from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import Sink
+from millstream.spark.sinks.kinds import sink_for
 
 
 class Place(Protocol):

@@ -138,7 +138,7 @@ def test_errors_are_one_sentence(typed: Typed, topic: str) -> None:
     assert "starting is 'soon'" in typed.run(topic, "--starting", "soon", code=2)
     assert "price" in typed.run(topic, "--schema", "price DUBLE", "--once", code=2)
     assert "schema" in typed("replay", "--group", typed.group, code=2)
-    assert "no place to load to" in _to(typed, "csv:x", topic)
+    assert "is not a known sink" in _to(typed, "csv:x", topic)
 
 
 def test_a_misspelt_table(typed: Typed, topic: str, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from millstream import TopicPartition
-from millstream.cli.load.places import require_table
 from millstream.cli.load.report import print_report, print_status, speed, summary
 from millstream.cli.load.work import LoadOrder, run_load
 from millstream.spark import DeltaSink
 from millstream.spark.load.report import LoadReport
 from millstream.spark.load.status import LoadStatus, PartitionStatus
 from millstream.spark.planning.ranges import OffsetRange
+from millstream.spark.sinks.kinds import missing_table
 from millstream.terminal.outcome import CommandError, UsageError
 
 
@@ -85,11 +85,11 @@ def test_a_note_does_not_repeat_the_partition_of_its_row(capsys: pytest.CaptureF
 def test_a_directory_without_a_table(tmp_path: Path) -> None:
     (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
     sink = DeltaSink(str(tmp_path / "orders"))
-    require_table(f"delta:{tmp_path}/orders", sink, "")
-    with pytest.raises(CommandError, match=rf"did you mean delta:{tmp_path}/orders\?"):
-        require_table(f"delta:{tmp_path}/ordres", sink, "")
-    with pytest.raises(CommandError, match="check the directory"):
-        require_table(f"delta:{tmp_path}/else", sink, "")
+    assert missing_table(f"delta:{tmp_path}/orders", sink, {}) is None
+    near = missing_table(f"delta:{tmp_path}/ordres", sink, {})
+    assert near is not None and near.endswith(f"did you mean delta:{tmp_path}/orders?")
+    far = missing_table(f"delta:{tmp_path}/else", sink, {})
+    assert far is not None and far.endswith("check the directory")
 
 
 @pytest.mark.parametrize("master", ["foo", "yarnn", "http://host:7077", ""])

@@ -14,7 +14,7 @@ from millstream.cli import main
     [
         (["--host", "0.0.0.0"], "add --allow-remote"),
         (["-b", "nowhere"], "--bootstrap-servers 'nowhere'"),
-        (["--table", "lake/orders"], "is no place to load to"),
+        (["--table", "lake/orders"], "is not a known sink"),
         (["--property", "retry.backof.ms=1"], "did you mean retry.backoff.ms?"),
         (["--property", "bootstrap.servers=x:1"], "use --bootstrap-servers"),
         (["--refresh", "0"], "--refresh"),

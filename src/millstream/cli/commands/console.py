@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli import options
+from millstream.cli import completion, options
 from millstream.terminal.outcome import UsageError
 
 _PACKAGES = ("starlette", "uvicorn", "jinja2")
@@ -42,6 +42,7 @@ def console(
             "--table",
             metavar="SINK",
             help="A table of a load, as its --to names it, to show what it holds; repeat it for more.",
+            autocompletion=completion.sinks,
         ),
     ] = None,
     properties: options.Properties = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from millstream.cli import completion
+from millstream.spark.sinks.kinds import usages
 
 SHAPE: Final = "What rows are made of"
 TABLE: Final = "The table"
@@ -32,8 +33,8 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="SINK",
-        help="delta:DIR, postgresql://user@host/database?table=NAME, or topic:NAME.",
-        autocompletion=completion.words("delta:", "postgresql://", "topic:"),
+        help=f"{usages()}.",
+        autocompletion=completion.sinks,
     ),
 ]
 ValueFormat = Annotated[

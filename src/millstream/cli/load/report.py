@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.spark.sinks.kinds import find_kind
 from millstream.terminal.output import count, print_table, size
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def summary(report: LoadReport, *, once: bool) -> str:
         what = "nothing was loaded" if report.stopped else "nothing new to load"
         return f"{what} into {report.sink}, {report.seconds:.1f} s{ended}"
     parts = [count(report.cycles, "cycle")]
-    if report.sink.startswith("delta:"):  # what others count as files are places that nobody sees
+    kind = find_kind(report.sink)
+    if kind is not None and kind.has_files:
         parts.append(count(report.files, "file"))
     parts += [size(report.bytes), f"{report.seconds:.1f} s"]
     if report.seconds > 0:

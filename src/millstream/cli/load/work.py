@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from millstream.cli.clients import client_properties, open_admin
-from millstream.cli.load.places import require_table
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
 from millstream.cli.properties import read_properties, unescaped
@@ -120,7 +119,7 @@ def _load(order: LoadOrder) -> Iterator[Load]:
     with signals_held():
         spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
         from millstream.spark.load.load import Load
-        from millstream.spark.sinks.addresses import sink_for
+        from millstream.spark.sinks.kinds import sink_for
 
         found = sink_for(order.to, order.topics, brokers, target_file_size)
     with closing(found) as sink:
@@ -213,7 +212,7 @@ def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> Loa
     """How a load stands."""
     from millstream.cli.errors.names import hints_for_a_new_group, hints_for_topics
     from millstream.spark.load.status import status
-    from millstream.spark.sinks.addresses import sink_for
+    from millstream.spark.sinks.kinds import sink_for
 
     with (
         closing(sink_for(to, topics, {"bootstrap_servers": servers})) as sink,
@@ -226,11 +225,22 @@ def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> Loa
 
 def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
     """The newest rejected rows, ready for printing."""
-    from millstream.spark.sinks.addresses import sink_for
-
-    with closing(sink_for(to, (), {"bootstrap_servers": servers})) as sink:
-        require_table(to, sink, servers)
+    with _loaded_table(to, servers) as sink:
         return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
+
+
+@contextmanager
+def _loaded_table(to: str, servers: str) -> Iterator[Sink]:
+    """The sink at ``to``; raise where no load has made its table: nothing could be rejected there."""
+    from millstream.spark.sinks.kinds import kind_of, missing_table, sink_for
+
+    brokers = {"bootstrap_servers": servers}
+    with closing(sink_for(to, (), brokers)) as sink:
+        if kind_of(to).on_brokers:
+            require_broker(servers)
+        if (problem := missing_table(to, sink, brokers)) is not None:
+            raise CommandError(problem)
+        yield sink
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:
@@ -248,10 +258,8 @@ def _printable(row: dict[str, Any]) -> dict[str, Any]:
 def run_replay(order: LoadOrder, *, as_json: bool) -> None:
     """Feed rejected rows back."""
     from millstream.spark.load.replay import NOT_LOADED
-    from millstream.spark.sinks.addresses import sink_for
 
-    with closing(sink_for(order.to, (), {"bootstrap_servers": order.servers})) as sink:
-        require_table(order.to, sink, order.servers)
+    with _loaded_table(order.to, order.servers) as sink:
         report = _replayed(order, sink)
     if report.reasons[NOT_LOADED] == report.examined > 0:
         warn(f"group {order.group} has loaded none of these rows into {sink.name}: is its name right?")

@@ -11,8 +11,8 @@ from millstream.errors import ConfigError
 from millstream.spark import DeltaSink, Load, PostgresSink, TopicSink
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.engine.requirements import bounds_for
-from millstream.spark.sinks.addresses import sink_for
 from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.kinds import sink_for
 
 POSTGRES = PostgresSink("postgresql://nobody@127.0.0.1:1/db?table=orders")
 TOPIC = TopicSink("clean", bootstrap_servers="127.0.0.1:1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.spark.sinks.addresses import sink_for
+from millstream.spark.sinks.kinds import sink_for
 
 BROKERS = {"bootstrap_servers": "127.0.0.1:9092"}
 
@@ -28,9 +28,10 @@ def test_addresses(address: str, topics: list[str], name: str) -> None:
     [
         (
             "lake/orders",
-            r"'lake/orders' is no place to load to: give delta:DIR, postgresql://.* or topic:NAME",
+            r"'lake/orders' is not a known sink: use delta:DIR, postgresql://.* or topic:NAME",
         ),
-        ("mysql://u:secret@host/db", r"'mysql://host/db' is no place"),
+        ("mysql://u:secret@host/db", r"'mysql://host/db' is not a known sink"),
+        ("dleta:x", r"'dleta:x' is not a known sink: did you mean delta:\? Use delta:DIR, "),
         ("delta:", "needs a directory"),
         ("topic:", "name of a topic"),
         ("topic:orders", "into itself"),

@@ -1,0 +1,40 @@
+"""The sink kind ``delta:DIR``: a Delta table in a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import ConfigError
+from millstream.extras import require
+from millstream.spark.sinks.kinds import SinkAddress, SinkKind
+from millstream.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from millstream.spark.sinks.base import Sink
+
+
+def _make(address: SinkAddress) -> Sink:
+    if not address.rest:
+        raise ConfigError("delta: needs a directory: delta:lake/orders")
+    require("deltalake", "spark")
+    from millstream.spark.sinks.delta.sink import TARGET_FILE_SIZE, DeltaSink
+
+    size = address.target_file_size
+    return DeltaSink(address.rest, target_file_size=TARGET_FILE_SIZE if size is None else size)
+
+
+def _missing(address: SinkAddress, _sink: Sink) -> str | None:
+    table = Path(address.rest)
+    if _is_table(table) or _is_table(table.with_name(f"{table.name}_rejected")):
+        return None
+    beside = [path.name for path in table.parent.glob("*") if _is_table(path)]
+    hint = did_you_mean(table.name, beside, show=lambda near: f"delta:{table.with_name(near)}")
+    return f"there is no table {address.text}: {hint or 'check the directory'}"
+
+
+def _is_table(path: Path) -> bool:
+    return (path / "_delta_log").is_dir()
+
+
+DELTA: Final = SinkKind("delta:DIR", _make, _missing, has_files=True)
