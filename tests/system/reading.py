@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from millstream.client.blocking import BlockingCalls, Deadline, Node
+from millstream.client.blocking import BlockingCalls, Deadline
 from millstream.client.client import Client
+from millstream.client.targets import Node
 from millstream.config import AdminConfig
 from millstream.errors import NotLeaderOrFollowerError, raise_for_code
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

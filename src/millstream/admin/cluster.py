@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from millstream.admin.session import AdminSession, Outcome, error_of
 from millstream.admin.values import ClusterDescription, LogDirDescription, ReplicaSize
-from millstream.client.blocking import AnyNode, Deadline, Node
-from millstream.client.cluster import Broker
+from millstream.client.blocking import Deadline
+from millstream.client.cluster import BrokerInfo
+from millstream.client.targets import AnyNode, Node
 from millstream.errors import raise_for_code
 from millstream.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from millstream.wire.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
@@ -27,7 +28,7 @@ class ClusterAdmin(AdminSession):
             AnyNode(), DescribeClusterResponse, lambda version: request, self._deadline(timeout), check
         )
         brokers = {
-            one.broker_id: Broker(one.broker_id, one.host, one.port, one.rack) for one in response.brokers
+            one.broker_id: BrokerInfo(one.broker_id, one.host, one.port, one.rack) for one in response.brokers
         }
         return ClusterDescription(
             cluster_id=response.cluster_id,

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from millstream.admin.offsets import OffsetAdmin
 from millstream.admin.session import Outcome, error_of
-from millstream.client.blocking import CoordinatorOf, Deadline
-from millstream.client.cluster import Broker
+from millstream.client.blocking import Deadline
+from millstream.client.cluster import BrokerInfo
+from millstream.client.targets import CoordinatorOf
 from millstream.errors import (
     Action,
     BrokerError,
@@ -110,7 +111,7 @@ class CommittedAdmin(OffsetAdmin):
             if found.committed_offset != _NO_OFFSET
         }
 
-    def _coordinator(self, group: str) -> Broker | None:
+    def _coordinator(self, group: str) -> BrokerInfo | None:
         """The broker that was found to coordinate a group."""
         node_id = self._client.coordinators.known(group)
         return None if node_id is None else self._client.cluster.brokers.get(node_id)

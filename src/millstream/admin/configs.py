@@ -8,7 +8,8 @@ from typing import overload
 
 from millstream.admin.session import AdminSession, Outcome, error_of, names_of
 from millstream.admin.values import ConfigEntry, config_text
-from millstream.client.blocking import AnyNode, Deadline, Node, Target
+from millstream.client.blocking import Deadline
+from millstream.client.targets import AnyNode, Node, Target
 from millstream.errors import MisuseError
 from millstream.wire.messages.configs import (
     DescribeConfigsRequest,

@@ -9,7 +9,8 @@ from typing import TypeVar
 from millstream.admin.committed import CommittedAdmin
 from millstream.admin.session import Outcome, error_of, names_of
 from millstream.admin.values import GroupDescription, GroupListing, GroupMember, PartitionLag
-from millstream.client.blocking import CoordinatorOf, Deadline, Node
+from millstream.client.blocking import Deadline
+from millstream.client.targets import CoordinatorOf, Node
 from millstream.errors import CorruptMessage, GroupIdNotFoundError, UnsupportedVersionError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.consumer_protocol import (

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from millstream.admin.session import AdminSession, Outcome, error_of
-from millstream.client.blocking import Deadline, Node
+from millstream.client.blocking import Deadline
+from millstream.client.targets import Node
 from millstream.errors import MisuseError, UnsupportedVersionError
 from millstream.model import OffsetAndTimestamp, TopicPartition
 from millstream.wire.messages.offsets import (

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from millstream.admin.session import AdminSession, Outcome, error_of, names_of, unknown_topic
 from millstream.admin.values import CreatedTopic, NewTopic, TopicDescription, config_text, uuid_text
-from millstream.client.blocking import Controller, Deadline, Node
+from millstream.client.blocking import Deadline
 from millstream.client.cluster import Cluster
+from millstream.client.targets import Controller, Node
 from millstream.errors import (
     ErrorCode,
     MisuseError,

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millstream.client.cluster import Broker, PartitionInfo
+from millstream.client.cluster import BrokerInfo, PartitionInfo
 from millstream.model import TopicPartition
 
 
@@ -73,8 +73,8 @@ class ClusterDescription:
     """The cluster and its brokers."""
 
     cluster_id: str
-    controller: Broker | None
-    brokers: tuple[Broker, ...]
+    controller: BrokerInfo | None
+    brokers: tuple[BrokerInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class GroupDescription:
     state: str
     protocol_type: str
     assignor: str
-    coordinator: Broker | None
+    coordinator: BrokerInfo | None
     members: tuple[GroupMember, ...]
     partitions: tuple[PartitionLag, ...]
 

@@ -12,6 +12,7 @@ from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
+from millstream.client.targets import Controller, CoordinatorOf, Node, Target
 from millstream.errors import (
     Action,
     BrokerError,
@@ -25,31 +26,6 @@ from millstream.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
-
-
-class AnyNode:
-    """Whichever broker is least busy."""
-
-
-class Controller:
-    """The broker that changes topics; any broker passes such requests on where it is not known."""
-
-
-class CoordinatorOf:
-    """The broker that coordinates a group."""
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-
-
-class Node:
-    """One broker, by its id."""
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-
-
-Target = AnyNode | Controller | CoordinatorOf | Node
 
 
 class Deadline:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from millstream import __version__
 from millstream.client.call import Call
-from millstream.client.cluster import Broker, Cluster
+from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.client.connections import Channel, Connections
 from millstream.client.coordinators import Coordinators
 from millstream.client.io_thread import IoThread
@@ -234,7 +234,7 @@ class Client:
             if response.host and not response.error_code:
                 found.append((response.node_id, response.host, response.port))
             for node_id, host, port in found:
-                self.connections.learn(Broker(node_id, host, port))
+                self.connections.learn(BrokerInfo(node_id, host, port))
             on_response(response)
 
         return learn

@@ -23,7 +23,7 @@ NO_LEADER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerInfo:
     """One broker and where it listens."""
 
     node_id: int
@@ -73,7 +73,7 @@ class TopicInfo:
 class Cluster:
     """A snapshot. ``errors`` holds what the last answer about a topic complained of, where it did."""
 
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicInfo]
     errors: Mapping[str, BrokerError]
     cluster_id: str | None = None
@@ -92,7 +92,7 @@ class Cluster:
         found = self.topics.get(topic)
         return None if found is None else found.partition(partition)
 
-    def leader(self, topic: str, partition: int) -> Broker | None:
+    def leader(self, topic: str, partition: int) -> BrokerInfo | None:
         """The broker to produce to and fetch from; None while there is none, or its address is not known."""
         found = self.partition(topic, partition)
         if found is None or found.leader is None:
@@ -100,7 +100,7 @@ class Cluster:
         return self.brokers.get(found.leader)
 
     @property
-    def controller(self) -> Broker | None:
+    def controller(self) -> BrokerInfo | None:
         return None if self.controller_id is None else self.brokers.get(self.controller_id)
 
     # -- the next snapshot
@@ -116,7 +116,7 @@ class Cluster:
         for answer in response.topics:
             if answer.name is not None:
                 self._take(answer, answer.name, topics, errors)
-        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        brokers = {b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         controller_id = response.controller_id if response.controller_id >= 0 else None
         return Cluster(
             brokers=brokers or self.brokers,
@@ -154,7 +154,7 @@ class Cluster:
         )
 
     def with_leaders(
-        self, leaders: Mapping[TopicPartition, tuple[int, int]], brokers: Iterable[Broker]
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], brokers: Iterable[BrokerInfo]
     ) -> Cluster:
         """Take over newer leaders (node id, epoch) that a produce or fetch response told of (KIP-951)."""
         known_brokers = {**self.brokers, **{broker.node_id: broker for broker in brokers}}

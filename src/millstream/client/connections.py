@@ -14,8 +14,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from millstream.client.cluster import Broker, Cluster
-from millstream.client.link import Link, LinkOwner, Phase
+from millstream.client.cluster import BrokerInfo, Cluster
+from millstream.client.link import Link, LinkOwner, LinkPhase
 from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
 from millstream.errors import MillstreamError, NetworkError
@@ -55,11 +55,11 @@ class Connections:
         self._aside_settings = replace(settings, max_idle_ms=min(settings.max_idle_ms, ASIDE_IDLE_MS))
         self._metrics = metrics
         self._owner = owner
-        self._brokers: dict[int, Broker] = {}
+        self._brokers: dict[int, BrokerInfo] = {}
         self._links: dict[tuple[int, Channel], Link] = {}
         # Bootstrap brokers have no ids yet: negative numbers stand for them.
         self._bootstrap = [
-            self._new_link(Broker(-1 - index, address.host, address.port))
+            self._new_link(BrokerInfo(-1 - index, address.host, address.port))
             for index, address in enumerate(bootstrap)
         ]
 
@@ -97,12 +97,12 @@ class Connections:
         links += [
             link
             for (_, channel), link in self._links.items()
-            if channel is Channel.ASIDE and link.phase is Phase.READY
+            if channel is Channel.ASIDE and link.phase is LinkPhase.READY
         ]
         chosen = min(links, key=_preference)
         return chosen if can_wait else self._past_fetches(chosen)
 
-    def learn(self, broker: Broker) -> None:
+    def learn(self, broker: BrokerInfo) -> None:
         """A broker that another answer than metadata told of, such as a coordinator."""
         if self._brokers.get(broker.node_id) != broker:
             self._brokers[broker.node_id] = broker
@@ -133,7 +133,7 @@ class Connections:
         for link in list(self):
             link.close(error)
 
-    def _adopt_bootstrap(self, broker: Broker) -> None:
+    def _adopt_bootstrap(self, broker: BrokerInfo) -> None:
         """A bootstrap connection to the very address of a broker becomes that broker's: no second one is
         needed.
         """
@@ -141,7 +141,7 @@ class Connections:
             return
         for index, link in enumerate(self._bootstrap):
             same = (link.broker.host, link.broker.port) == (broker.host, broker.port)
-            if same and link.phase is Phase.READY:
+            if same and link.phase is LinkPhase.READY:
                 self._bootstrap[index] = self._new_link(link.broker)
                 link.broker = broker
                 self._links[broker.node_id, Channel.DATA] = link
@@ -149,25 +149,25 @@ class Connections:
 
     def _past_fetches(self, link: Link) -> Link:
         """This link, or an aside one to the same broker while a fetch is under way on it."""
-        if link.phase is not Phase.READY or not link.has_fetch:
+        if link.phase is not LinkPhase.READY or not link.has_fetch:
             return link
         aside = self.link(link.broker.node_id, Channel.ASIDE)
         if aside.is_failing and self._reactor.now_ms() < aside.retry_at_ms + _ASIDE_PAUSE_MS:
             return link  # late is better than never
         return aside
 
-    def _new_link(self, broker: Broker, channel: Channel = Channel.DATA) -> Link:
+    def _new_link(self, broker: BrokerInfo, channel: Channel = Channel.DATA) -> Link:
         settings = self._aside_settings if channel is Channel.ASIDE else self._settings
         return Link(self._reactor, replace(broker), settings, self._metrics, self._owner)
 
 
 _ORDER = {
-    Phase.READY: 0,
-    Phase.SETUP: 1,
-    Phase.CONNECTING: 2,
-    Phase.IDLE: 3,
-    Phase.BACKOFF: 4,
-    Phase.CLOSED: 5,
+    LinkPhase.READY: 0,
+    LinkPhase.SETUP: 1,
+    LinkPhase.CONNECTING: 2,
+    LinkPhase.IDLE: 3,
+    LinkPhase.BACKOFF: 4,
+    LinkPhase.CLOSED: 5,
 }
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from millstream.client.call import Call
 from millstream.client.chance import chance
-from millstream.client.cluster import Broker
+from millstream.client.cluster import BrokerInfo
 from millstream.client.link_settings import LinkSettings
 from millstream.client.metrics import ClientMetrics
 from millstream.errors import BrokerError, CorruptMessage, MillstreamError, NetworkError
@@ -35,7 +35,7 @@ from millstream.wire.versions import BrokerVersions, Negotiation
 log = logging.getLogger("millstream.client")
 
 
-class Phase(Enum):
+class LinkPhase(Enum):
     """Where a link is between nothing and a usable connection."""
 
     IDLE = "idle"
@@ -58,13 +58,13 @@ class Link:
     def __init__(
         self,
         reactor: Reactor,
-        broker: Broker,
+        broker: BrokerInfo,
         settings: LinkSettings,
         metrics: ClientMetrics,
         owner: LinkOwner,
     ) -> None:
         self.broker = broker
-        self.phase = Phase.IDLE
+        self.phase = LinkPhase.IDLE
         self.failures = 0
         self.retry_at_ms = 0
         self.versions: BrokerVersions | None = None
@@ -103,7 +103,7 @@ class Link:
     def has_room(self) -> bool:
         """Whether a request given now would leave at once."""
         return (
-            self.phase is Phase.READY
+            self.phase is LinkPhase.READY
             and not self._queue
             and len(self._in_flight) < self._settings.max_in_flight
             and self._reactor.now_ms() >= self._throttled_until_ms
@@ -112,31 +112,31 @@ class Link:
     @property
     def is_failing(self) -> bool:
         """Whether the last attempt to connect failed, and none has succeeded since."""
-        return self.failures > 0 and self.phase is not Phase.READY
+        return self.failures > 0 and self.phase is not LinkPhase.READY
 
     def connect(self) -> None:
         """Have a connection soon, though there is nothing to send yet."""
-        if self.phase is Phase.IDLE:
+        if self.phase is LinkPhase.IDLE:
             self._start()
 
     def send(self, call: Call) -> None:
         """Send when the connection allows it; one of the call's callbacks follows, never inside this call."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is LinkPhase.CLOSED:
             self._reactor.defer(lambda: call.fail(NetworkError(f"{self.broker}: the client is closed")))
             return
         self._queue.append(call)
         self._fetches += call.is_fetch
         self._watch_deadline(call.deadline_ms)
-        if self.phase is Phase.READY:
+        if self.phase is LinkPhase.READY:
             self._flush()
-        elif self.phase is Phase.IDLE:
+        elif self.phase is LinkPhase.IDLE:
             self._start()
 
-    def move(self, broker: Broker) -> None:
+    def move(self, broker: BrokerInfo) -> None:
         """The broker has another address now: leave the old one."""
         moved = (broker.host, broker.port) != (self.broker.host, self.broker.port)
         self.broker = broker
-        if moved and self.phase is not Phase.CLOSED:
+        if moved and self.phase is not LinkPhase.CLOSED:
             self.failures = self.retry_at_ms = 0
             self._drop(NetworkError(f"the broker has moved: it is {broker} now"))
 
@@ -148,13 +148,13 @@ class Link:
 
     def _start(self) -> None:
         if self.retry_at_ms > self._reactor.now_ms():
-            self.phase = Phase.BACKOFF
+            self.phase = LinkPhase.BACKOFF
             self._phase_timer = self._reactor.call_at(self.retry_at_ms, self._connect)
         else:
             self._connect()
 
     def _connect(self) -> None:
-        self.phase = Phase.CONNECTING
+        self.phase = LinkPhase.CONNECTING
         settings = self._settings
         self._attempt = PendingConnection(
             self._reactor,
@@ -171,7 +171,7 @@ class Link:
         assert self._attempt is not None and self._attempt.connection is not None, "an attempt succeeded"
         self._connection, self._attempt = self._attempt.connection, None
         self._metrics.connections_opened += 1
-        self.phase = Phase.SETUP
+        self.phase = LinkPhase.SETUP
         deadline_ms = self._reactor.now_ms() + self._settings.request_timeout_ms
         self._phase_timer = self._reactor.call_at(deadline_ms, self._setup_timed_out)
         self._negotiation = Negotiation(self._settings.software_version, str(self.broker))
@@ -197,7 +197,7 @@ class Link:
 
     def _became_ready(self) -> None:
         self._cancel_phase_timer()
-        self.phase = Phase.READY
+        self.phase = LinkPhase.READY
         self.failures = self.retry_at_ms = self._throttled_until_ms = 0
         log.debug("connected to %s", self.broker)
         self._last_used_ms = self._reactor.now_ms()
@@ -215,7 +215,7 @@ class Link:
         now_ms = self._reactor.now_ms()
         while (
             self._queue
-            and self.phase is Phase.READY
+            and self.phase is LinkPhase.READY
             and len(self._in_flight) < self._settings.max_in_flight
             and now_ms >= self._throttled_until_ms
         ):
@@ -253,7 +253,7 @@ class Link:
     def frame_received(self, frame: memoryview) -> None:
         """An answer: to the oldest request in flight, as brokers answer in order."""
         try:
-            if self.phase is Phase.SETUP:
+            if self.phase is LinkPhase.SETUP:
                 self._setup_received(frame)
             else:
                 self._answer_received(frame)
@@ -341,10 +341,10 @@ class Link:
 
     def closed(self, error: Exception | None) -> None:
         """The connection or the attempt ended: fail what waited, and remember to wait before the next one."""
-        usable = self.phase is Phase.READY
+        usable = self.phase is LinkPhase.READY
         self._forget_connection()
-        if self.phase is not Phase.CLOSED:
-            self.phase = Phase.IDLE
+        if self.phase is not LinkPhase.CLOSED:
+            self.phase = LinkPhase.IDLE
             if not usable and self._drop_reason is None:
                 self.failures += 1
                 self._metrics.connections_failed += 1
@@ -385,14 +385,14 @@ class Link:
         connection, attempt = self._connection, self._attempt
         self._drop_reason = error
         if final:
-            self.phase = Phase.CLOSED
+            self.phase = LinkPhase.CLOSED
         if connection is not None:
             connection.close()
         elif attempt is not None:
             attempt.close()
         else:
             self._cancel_phase_timer()
-            self.phase = Phase.CLOSED if final else Phase.IDLE
+            self.phase = LinkPhase.CLOSED if final else LinkPhase.IDLE
             self._fail_all(error)
         self._drop_reason = None
         if self._timeout_timer is not None and final:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(slots=True)
-class ApiMetrics:
+class RequestLatency:
     """The answered requests of one API, and how long the answers took."""
 
     count: int = 0
@@ -34,14 +34,14 @@ class ClientMetrics:
         self.bytes_received = 0
         self.metadata_refreshes = 0
         self.throttle_ms = 0
-        self.by_api: dict[str, ApiMetrics] = {}
+        self.by_api: dict[str, RequestLatency] = {}
 
     def answered(self, api: str, latency_ms: int, frame_bytes: int) -> None:
         self.responses_received += 1
         self.bytes_received += frame_bytes
         metrics = self.by_api.get(api)
         if metrics is None:
-            metrics = self.by_api[api] = ApiMetrics()
+            metrics = self.by_api[api] = RequestLatency()
         metrics.record(latency_ms)
 
     def snapshot(self) -> dict[str, int | float]:

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from millstream.client.targets import AnyNode as AnyNode
+from millstream.client.targets import Node as Node
 from millstream.wire.schema import Request
-
-
-@dataclass(frozen=True, slots=True)
-class AnyNode:
-    """Whichever broker is least busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
     """The broker that coordinates the consumer's group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One broker, by its id."""
-
-    node_id: int
 
 
 Target = AnyNode | Coordinator | Node

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.client import Client
-from millstream.client.cluster import Broker, Cluster
+from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.config import ProducerConfig
 from millstream.errors import (
     Action,
@@ -344,7 +344,7 @@ class ProducerDriver:
             and answer.current_leader.leader_id >= 0
         }
         if leaders:
-            brokers = [Broker(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints]
+            brokers = [BrokerInfo(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints]
             self.client.metadata.learn(self.client.cluster.with_leaders(leaders, brokers))
 
     def _finish(self, finished: Sequence[Finished]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from millstream.client.blocking import AnyNode, BlockingCalls, CoordinatorOf, Deadline, Node
+from millstream.client.blocking import BlockingCalls, Deadline
+from millstream.client.targets import AnyNode, CoordinatorOf, Node
 from millstream.errors import ErrorCode, MillstreamTimeoutError, NetworkError, raise_for_code
 from millstream.wire.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.client.cluster import Broker, Cluster
+from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.errors import (
     ErrorCode,
     LeaderNotAvailableError,
@@ -55,11 +55,11 @@ def cluster_with(*topics: MetadataResponseTopic) -> Cluster:
 def test_everything_of_an_answer_is_there() -> None:
     cluster = cluster_with(topic("a", partition(1, 2, 5), partition(0, 1, 4)))
     assert cluster.cluster_id == "c"
-    assert cluster.controller == Broker(2, "host2", 9092, "r")
+    assert cluster.controller == BrokerInfo(2, "host2", 9092, "r")
     found = cluster.partition("a", 1)
     assert found is not None
     assert (found.leader, found.leader_epoch, found.replicas, found.in_sync_replicas) == (2, 5, (1, 2), (1,))
-    assert cluster.leader("a", 0) == Broker(1, "host1", 9092, "r")
+    assert cluster.leader("a", 0) == BrokerInfo(1, "host1", 9092, "r")
     assert cluster.topics["a"].topic_id == ID
     assert cluster.partition("a", 2) is None
     assert cluster.partition("b", 0) is None
@@ -142,9 +142,9 @@ def test_newer_leaders_from_other_answers() -> None:
     cluster = cluster_with(topic("a", partition(0, 1, 3), partition(1, 1, 3)))
     changed = cluster.with_leaders(
         {TopicPartition("a", 0): (3, 4), TopicPartition("a", 1): (2, 3), TopicPartition("z", 0): (1, 1)},
-        [Broker(3, "host3", 9092)],
+        [BrokerInfo(3, "host3", 9092)],
     )
-    assert changed.leader("a", 0) == Broker(3, "host3", 9092)
+    assert changed.leader("a", 0) == BrokerInfo(3, "host3", 9092)
     assert changed.leader("a", 1) == cluster.brokers[1]  # not newer than what is known
     assert cluster.leader("a", 0) == cluster.brokers[1]  # snapshots do not change
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from millstream.client import connections
-from millstream.client.blocking import BlockingCalls, CoordinatorOf, Deadline
+from millstream.client.blocking import BlockingCalls, Deadline
 from millstream.client.client import Client
 from millstream.client.connections import Channel
-from millstream.client.link import Phase
+from millstream.client.link import LinkPhase
+from millstream.client.targets import CoordinatorOf
 from millstream.errors import NetworkError, UnsupportedVersionError
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchRequest, FetchResponse
@@ -250,7 +251,7 @@ def test_the_aside_connection_is_closed_soon(broker: ParkingBroker, monkeypatch:
         until(lambda: client.metrics.connections_closed == 1, "it was closed")
         aside = client.io.run(lambda: client.connections.find(1, Channel.ASIDE))
         assert aside is not None
-        assert aside.phase is Phase.IDLE
+        assert aside.phase is LinkPhase.IDLE
         assert not fetched.done(), "the other one is in use"
         send(client, 1).result(SECONDS)
         assert broker.connections == 3

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from millstream.client.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from millstream.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo
 from millstream.consumer.sends import Node, Send
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
@@ -192,7 +192,7 @@ class FakeCluster:
                 )
             )
         return Cluster(
-            brokers={node: Broker(node, "h", 9092) for node in range(self.nodes)},
+            brokers={node: BrokerInfo(node, "h", 9092) for node in range(self.nodes)},
             topics={
                 name: TopicInfo(name, topic_id(name, self.incarnation), False, tuple(infos))
                 for name, infos in topics.items()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from millstream.client.backoff import Backoff
-from millstream.client.cluster import Broker, Cluster, PartitionInfo, TopicInfo
+from millstream.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo
 from millstream.errors import (
     ErrorCode,
     InvalidRecordError,
@@ -24,7 +24,7 @@ from millstream.producer.core.sequences import MAX_EPOCH, Sequences
 def cluster_of(leaders: Iterable[int | None]) -> Cluster:
     """Topic t, with these leaders of its partitions."""
     partitions = tuple(PartitionInfo("t", index, leader, 0) for index, leader in enumerate(leaders))
-    brokers = {node: Broker(node, "host", 9092) for node in (1, 2)}
+    brokers = {node: BrokerInfo(node, "host", 9092) for node in (1, 2)}
     return Cluster(brokers, {"t": TopicInfo("t", bytes(16), False, partitions)}, {})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.client.cluster import Broker
+from millstream.client.cluster import BrokerInfo
 from millstream.consumer.fetching.buffers import Buffer, Chunk, Cursor, Frame
 from millstream.consumer.fetching.context import Reading, partition_error, wants_metadata
 from millstream.consumer.fetching.events import LeadersTold
@@ -132,7 +132,7 @@ class FetchAnswers:
         known = {partition: told for partition, told in leaders.items() if min(told) >= 0}
         if known:
             brokers = tuple(
-                Broker(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints
+                BrokerInfo(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints
             )
             self._reading.tell(LeadersTold(known, brokers))
 

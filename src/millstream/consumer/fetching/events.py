@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millstream.client.cluster import Broker
+from millstream.client.cluster import BrokerInfo
 from millstream.consumer.fetching.settings import ResetStrategy
 from millstream.model import OffsetAndTimestamp, TopicPartition
 
@@ -30,7 +30,7 @@ class LeadersTold:
     """A broker named newer leaders (node id, epoch) and where they listen: for ``Cluster.with_leaders``."""
 
     leaders: Mapping[TopicPartition, tuple[int, int]]
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from millstream.admin import Admin
-from millstream.client.blocking import AnyNode, BlockingCalls, Deadline, Node
+from millstream.client.blocking import BlockingCalls, Deadline
 from millstream.client.client import Client
+from millstream.client.targets import AnyNode, Node
 from millstream.config import AdminConfig
 from millstream.errors import (
     DuplicateSequenceNumberError,
