@@ -1,4 +1,4 @@
-"""Looking after topics, groups and brokers: ``Admin``, and the values it takes and gives."""
+"""The admin client: ``Admin``, and the values it takes and returns."""
 
 from __future__ import annotations
 

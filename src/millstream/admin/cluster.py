@@ -1,73 +1,65 @@
-"""The cluster as a whole, and the disks of its brokers."""
+"""The cluster, and the log directories of its brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from millstream.admin.session import AdminSession, Outcome, error_of
+from millstream.admin.call import AdminCall, Outcome, outcome_of
 from millstream.admin.values import ClusterDescription, LogDirDescription, ReplicaSize
-from millstream.client.blocking import Deadline
 from millstream.client.cluster import BrokerInfo
 from millstream.client.targets import AnyNode, Node
-from millstream.errors import raise_for_code
-from millstream.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from millstream.errors import MillstreamError, raise_for_code
+from millstream.wire.messages.log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
 from millstream.wire.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
 
 
-class ClusterAdmin(AdminSession):
-    """The calls about the cluster."""
+def describe_cluster(call: AdminCall) -> ClusterDescription:
+    """The cluster's id, its brokers and its controller."""
 
-    def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """The cluster's id, its brokers and its controller."""
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    def check(response: DescribeClusterResponse) -> None:
+        raise_for_code(response.error_code, response.error_message or "describing the cluster")
 
-        def check(response: DescribeClusterResponse) -> None:
-            raise_for_code(response.error_code, response.error_message or "describing the cluster")
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    response = call.send(AnyNode(), DescribeClusterResponse, request, check)
+    brokers = {
+        one.broker_id: BrokerInfo(one.broker_id, one.host, one.port, one.rack) for one in response.brokers
+    }
+    return ClusterDescription(
+        cluster_id=response.cluster_id,
+        controller=brokers.get(response.controller_id),
+        brokers=tuple(brokers[broker_id] for broker_id in sorted(brokers)),
+    )
 
-        response = self._calls.call(
-            AnyNode(), DescribeClusterResponse, lambda version: request, self._deadline(timeout), check
+
+def describe_log_dirs(call: AdminCall, brokers: int | Iterable[int] | None) -> list[LogDirDescription]:
+    """The log directories of these brokers, or of all."""
+    known = call.metadata(()).brokers
+    wanted = sorted(known) if brokers is None else [brokers] if isinstance(brokers, int) else list(brokers)
+    found = call.each(wanted, lambda nodes: {node_id: _log_dirs_of(call, node_id) for node_id in nodes})
+    return [one for directories in found.values() for one in directories]
+
+
+def _log_dirs_of(call: AdminCall, node_id: int) -> Outcome[list[LogDirDescription]]:
+    response = call.send(Node(node_id), DescribeLogDirsResponse, DescribeLogDirsRequest(topics=None))
+    found: list[LogDirDescription] = []
+    for result in response.results:
+        outcome = outcome_of(
+            _log_dir(node_id, result), result.error_code, f"{result.log_dir} of broker {node_id}"
         )
-        brokers = {
-            one.broker_id: BrokerInfo(one.broker_id, one.host, one.port, one.rack) for one in response.brokers
-        }
-        return ClusterDescription(
-            cluster_id=response.cluster_id,
-            controller=brokers.get(response.controller_id),
-            brokers=tuple(brokers[broker_id] for broker_id in sorted(brokers)),
-        )
+        if isinstance(outcome, MillstreamError):
+            return outcome
+        found.append(outcome)
+    return outcome_of(found, response.error_code, f"the log directories of broker {node_id}")
 
-    def describe_log_dirs(
-        self, brokers: int | Iterable[int] | None = None, *, timeout: float | None = None
-    ) -> list[LogDirDescription]:
-        """The data directories of these brokers, or of all, with the size of each partition in them."""
-        deadline = self._deadline(timeout)
-        known = self._calls.refresh_metadata((), deadline).brokers
-        wanted = (
-            sorted(known) if brokers is None else [brokers] if isinstance(brokers, int) else list(brokers)
-        )
 
-        def ask(nodes: list[int]) -> Mapping[int, Outcome[list[LogDirDescription]]]:
-            return {node_id: self._log_dirs_of(node_id, deadline) for node_id in nodes}
-
-        return [one for found in self._each(wanted, deadline, ask).values() for one in found]
-
-    def _log_dirs_of(self, node_id: int, deadline: Deadline) -> Outcome[list[LogDirDescription]]:
-        request = DescribeLogDirsRequest(topics=None)
-        response = self._calls.call(Node(node_id), DescribeLogDirsResponse, lambda version: request, deadline)
-        if response.error_code:
-            return error_of(response.error_code, f"the log directories of broker {node_id}")
-        found = []
-        for result in response.results:
-            if result.error_code:
-                return error_of(result.error_code, f"{result.log_dir} of broker {node_id}")
-            replicas = tuple(
-                ReplicaSize(
-                    topic.name, one.partition_index, one.partition_size, one.offset_lag, one.is_future_key
-                )
-                for topic in result.topics
-                for one in topic.partitions
-            )
-            found.append(
-                LogDirDescription(node_id, result.log_dir, replicas, result.total_bytes, result.usable_bytes)
-            )
-        return found
+def _log_dir(node_id: int, result: DescribeLogDirsResult) -> LogDirDescription:
+    replicas = tuple(
+        ReplicaSize(topic.name, one.partition_index, one.partition_size, one.offset_lag, one.is_future_key)
+        for topic in result.topics
+        for one in topic.partitions
+    )
+    return LogDirDescription(node_id, result.log_dir, replicas, result.total_bytes, result.usable_bytes)

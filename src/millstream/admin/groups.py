@@ -1,4 +1,4 @@
-"""Groups: listing and describing them, and deleting them."""
+"""Consumer groups: list, describe and delete them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from millstream.admin.committed import CommittedAdmin
-from millstream.admin.session import Outcome, error_of, names_of
+from millstream.admin.call import AdminCall, Outcome, names_of, outcome_of
+from millstream.admin.committed import committed_offsets
+from millstream.admin.offsets import log_bounds
 from millstream.admin.values import GroupDescription, GroupListing, GroupMember, PartitionLag
-from millstream.client.blocking import Deadline
 from millstream.client.targets import CoordinatorOf, Node
 from millstream.errors import CorruptMessage, GroupIdNotFoundError, UnsupportedVersionError
 from millstream.model import OffsetAndMetadata, TopicPartition
@@ -20,7 +20,6 @@ from millstream.wire.messages.consumer_protocol import (
 from millstream.wire.messages.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -35,131 +34,85 @@ _CONSUMERS = "consumer"
 _DEAD = "Dead"
 
 
-class GroupAdmin(CommittedAdmin):
-    """The calls about groups."""
+def list_groups(call: AdminCall, states: Iterable[str] | None) -> list[GroupListing]:
+    """All groups of the cluster, sorted by name, or only those in one of ``states``."""
+    request = ListGroupsRequest(states_filter=[] if states is None else names_of(states, "state"))
 
-    def list_groups(
-        self, states: Iterable[str] | None = None, *, timeout: float | None = None
-    ) -> list[GroupListing]:
-        """All groups of the cluster, by name; only those in these states, if any are given."""
-        deadline = self._deadline(timeout)
-        filters = [] if states is None else names_of(states, "state")
-        cluster = self._calls.refresh_metadata((), deadline)
+    def ask(nodes: list[int]) -> Mapping[int, Outcome[list[GroupListing]]]:
+        return {node_id: listed(node_id) for node_id in nodes}
 
-        def ask(nodes: list[int]) -> Mapping[int, Outcome[list[GroupListing]]]:
-            return {node_id: self._list_groups_on(node_id, filters, deadline) for node_id in nodes}
-
-        found = self._each(cluster.brokers, deadline, ask)
-        return sorted((group for groups in found.values() for group in groups), key=lambda one: one.group_id)
-
-    def _list_groups_on(
-        self, node_id: int, states: list[str], deadline: Deadline
-    ) -> Outcome[list[GroupListing]]:
-        request = ListGroupsRequest(states_filter=states)
-        response = self._calls.call(Node(node_id), ListGroupsResponse, lambda version: request, deadline)
-        if response.error_code:
-            return error_of(response.error_code, f"the groups of broker {node_id}")
-        return [
+    def listed(node_id: int) -> Outcome[list[GroupListing]]:
+        response = call.send(Node(node_id), ListGroupsResponse, request)
+        groups = [
             GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type)
             for group in response.groups
         ]
+        return outcome_of(groups, response.error_code, f"the groups of broker {node_id}")
 
-    def describe_group(
-        self, group: str, *, lag: bool = True, timeout: float | None = None
-    ) -> GroupDescription:
-        """One group with its members, its offsets and its lag. Raises GroupIdNotFoundError."""
-        return self.describe_groups(group, lag=lag, timeout=timeout)[group]
+    found = call.each(call.metadata(()).brokers, ask)
+    return sorted((group for groups in found.values() for group in groups), key=lambda one: one.group_id)
 
-    def describe_groups(
-        self, groups: str | Iterable[str], *, lag: bool = True, timeout: float | None = None
-    ) -> dict[str, GroupDescription]:
-        """Groups by name. ``lag=False`` leaves the partitions out, which saves asking for their offsets."""
-        deadline = self._deadline(timeout)
-        wanted = names_of(groups, "group")
-        found = self._each(wanted, deadline, lambda names: self._describe_all(names, deadline))
-        if not lag:
-            return found
-        return {name: self._with_lag(description, deadline) for name, description in found.items()}
 
-    def delete_groups(self, groups: str | Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete groups without members, with their offsets.
+def describe_groups(
+    call: AdminCall, groups: str | Iterable[str], *, lag: bool
+) -> dict[str, GroupDescription]:
+    """Groups by name, with or without the lag of their partitions."""
+    wanted = names_of(groups, "group")
+    found = call.each(wanted, lambda names: {name: _describe(call, name) for name in names})
+    return {name: _with_lag(call, description) for name, description in found.items()} if lag else found
 
-        Raises NonEmptyGroupError for one with members, and GroupIdNotFoundError.
-        """
-        deadline = self._deadline(timeout)
 
-        def ask(names: list[str]) -> Mapping[str, Outcome[None]]:
-            return {name: self._delete_group(name, deadline) for name in names}
+def delete_groups(call: AdminCall, groups: str | Iterable[str]) -> None:
+    """Delete groups without members, with their committed offsets."""
 
-        self._each(names_of(groups, "group"), deadline, ask)
-
-    def _delete_group(self, group: str, deadline: Deadline) -> Outcome[None]:
+    def delete(group: str) -> Outcome[None]:
         request = DeleteGroupsRequest(groups_names=[group])
-        response = self._calls.call(
-            CoordinatorOf(group), DeleteGroupsResponse, lambda version: request, deadline
-        )
-        code = response.results[0].error_code
-        if not code:
-            return None
-        error = error_of(code, f"group {group}")
-        self._forget_if_moved(group, error)
+        response = call.send(CoordinatorOf(group), DeleteGroupsResponse, request)
+        return call.coordinator_outcome(group, response.results[0].error_code, f"group {group}")
+
+    call.each(names_of(groups, "group"), lambda names: {name: delete(name) for name in names})
+
+
+def _describe(call: AdminCall, group: str) -> Outcome[GroupDescription]:
+    request = DescribeGroupsRequest(groups=[group])
+    described = call.send(CoordinatorOf(group), DescribeGroupsResponse, request).groups[0]
+    error = call.coordinator_outcome(group, described.error_code, f"group {group}", described.error_message)
+    if error is not None:
         return error
+    if described.group_state == _DEAD:
+        return GroupIdNotFoundError(f"group {group}")
+    return GroupDescription(
+        group_id=described.group_id,
+        state=described.group_state,
+        protocol_type=described.protocol_type,
+        assignor=described.protocol_data,
+        coordinator=call.coordinator(group),
+        members=tuple(_member(member, described.protocol_type) for member in described.members),
+        partitions=(),
+    )
 
-    # -- describing
 
-    def _describe_all(self, groups: list[str], deadline: Deadline) -> Mapping[str, Outcome[GroupDescription]]:
-        return {group: self._describe_group(group, deadline) for group in groups}
-
-    def _describe_group(self, group: str, deadline: Deadline) -> Outcome[GroupDescription]:
-        request = DescribeGroupsRequest(groups=[group])
-        response = self._calls.call(
-            CoordinatorOf(group), DescribeGroupsResponse, lambda version: request, deadline
-        )
-        described = response.groups[0]
-        if described.error_code:
-            error = error_of(described.error_code, f"group {group}", described.error_message)
-            self._forget_if_moved(group, error)
-            return error
-        if described.group_state == _DEAD:
-            return GroupIdNotFoundError(f"group {group}")
-        return self._description(described)
-
-    def _description(self, described: DescribedGroup) -> GroupDescription:
-        return GroupDescription(
-            group_id=described.group_id,
-            state=described.group_state,
-            protocol_type=described.protocol_type,
-            assignor=described.protocol_data,
-            coordinator=self._coordinator(described.group_id),
-            members=tuple(_member(member, described.protocol_type) for member in described.members),
-            partitions=(),
-        )
-
-    def _with_lag(self, group: GroupDescription, deadline: Deadline) -> GroupDescription:
-        committed = self._committed(group.group_id, None, deadline)
-        readers = {partition: member for member in group.members for partition in member.assignment}
-        partitions = sorted({*committed, *readers})
-        ends = self._ends_of(partitions, deadline)
-        lags = [_lag(one, committed.get(one), ends.get(one), readers.get(one)) for one in partitions]
-        # Who leads it is known by its number first, and by its address since the metadata came.
-        coordinator = group.coordinator or self._coordinator(group.group_id)
-        return replace(group, coordinator=coordinator, partitions=tuple(lags))
-
-    def _ends_of(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The end of each log that is still there: a group may remember topics that are gone."""
-        wanted = list(partitions)
-        cluster = self._calls.refresh_metadata({topic for topic, _ in wanted}, deadline)
-        there = [one for one in wanted if cluster.partition(*one) is not None]
-        return {one: end for one, (_, end) in self._bounds(there, deadline).items()}
+def _with_lag(call: AdminCall, group: GroupDescription) -> GroupDescription:
+    committed = committed_offsets(call, group.group_id)
+    readers = {partition: member for member in group.members for partition in member.assignment}
+    partitions = sorted({*committed, *readers})
+    # A group may have committed offsets of topics that are gone.
+    cluster = call.metadata({topic for topic, _ in partitions})
+    bounds = log_bounds(call, [one for one in partitions if cluster.partition(*one) is not None])
+    lags = [_lag(one, committed.get(one), bounds.get(one), readers.get(one)) for one in partitions]
+    # The coordinator is known by its id first, and by its address once there are metadata.
+    coordinator = group.coordinator or call.coordinator(group.group_id)
+    return replace(group, coordinator=coordinator, partitions=tuple(lags))
 
 
 def _lag(
     partition: TopicPartition,
     committed: OffsetAndMetadata | None,
-    end: int | None,
+    bounds: tuple[int, int] | None,
     member: GroupMember | None,
 ) -> PartitionLag:
     offset = None if committed is None else committed.offset
+    end = None if bounds is None else bounds[1]
     return PartitionLag(
         topic=partition.topic,
         partition=partition.partition,
@@ -194,7 +147,7 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
 
 
 def _decoded(kind: type[D], raw: bytes) -> D | None:
-    """What a member said, in whatever version; None where it said nothing, or something of its own."""
+    """A member's own data, in any version; None if there are none, or not in Kafka's format."""
     if len(raw) < 2:
         return None
     version = min(int.from_bytes(raw[:2], "big", signed=True), kind.versions[1])

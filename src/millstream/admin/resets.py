@@ -1,112 +1,98 @@
-"""Moving groups to another place in their topics."""
+"""Offset resets: move a group to another position in its topics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millstream.admin.committed import Partitions, non_empty
-from millstream.admin.groups import GroupAdmin
-from millstream.admin.offsets import OffsetSpec, offset_or, timestamp_of
+from millstream.admin.call import AdminCall, Partitions
+from millstream.admin.committed import commit_offsets, committed_offsets, non_empty_group
+from millstream.admin.groups import describe_groups
+from millstream.admin.offsets import OffsetSpec, list_offsets, log_bounds, offset_or
 from millstream.admin.values import OffsetReset
-from millstream.client.blocking import Deadline
 from millstream.errors import GroupIdNotFoundError, MisuseError
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
 
 
-class ResetAdmin(GroupAdmin):
-    """The call that moves groups."""
+@dataclass(frozen=True, slots=True)
+class ResetTarget:
+    """Where a group is moved to. Exactly one of the four is given."""
 
-    def reset_offsets(
-        self,
-        group: str,
-        to: OffsetSpec | timedelta | None = None,
-        *,
-        offset: int | None = None,
-        shift: int | None = None,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        topics: str | Partitions | None = None,
-        dry_run: bool = False,
-        timeout: float | None = None,
-    ) -> dict[TopicPartition, OffsetReset]:
-        """Move a group to another place, which its members take up when they start next.
+    to: OffsetSpec | timedelta | None = None
+    offset: int | None = None
+    shift: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
 
-        One of: ``to`` (``earliest``, ``latest``, a datetime or milliseconds since 1970, or a timedelta for so
-        long ago), ``offset`` (the same in each partition), ``shift`` (so many records on, or back),
-        ``offsets`` (each its own). ``topics`` are topics or partitions; without them, all that the group has
-        committed. An offset that a log does not have becomes its beginning or end; where nothing is as late
-        as the time, the end.
+    def __post_init__(self) -> None:
+        if sum(given is not None for given in (self.to, self.offset, self.shift, self.offsets)) != 1:
+            raise MisuseError("give exactly one of to, offset, shift and offsets")
 
-        The group must have no members (NonEmptyGroupError). ``dry_run`` changes nothing. Returns what each
-        partition was and is, or would be.
-        """
-        if sum(given is not None for given in (to, offset, shift, offsets)) != 1:
-            raise MisuseError("say where to go: give one of to, offset, shift and offsets")
-        deadline = self._deadline(timeout)
-        before = self._committed(group, None, deadline)
-        if offsets is not None:
-            wanted = [TopicPartition(*partition) for partition in offsets]
-        else:
-            wanted = self._to_be_reset(group, topics, before, deadline)
-        if not dry_run:
-            self._require_no_members(group, deadline)
-        bounds = self._bounds(wanted, deadline)
-        after = self._destinations(to, offset, shift, offsets, before, bounds, deadline)
-        resets = {one: _reset(one, before.get(one), after[one], bounds[one]) for one in sorted(wanted)}
-        if not dry_run:
-            moved = {one: OffsetAndMetadata(reset.after, RESET_METADATA) for one, reset in resets.items()}
-            self._commit(group, moved, deadline)
-        return resets
 
-    def _to_be_reset(
-        self,
-        group: str,
-        topics: str | Partitions | None,
-        before: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline: Deadline,
-    ) -> list[TopicPartition]:
-        if topics is not None:
-            return self._partitions(topics, deadline)
-        if not before:
-            raise GroupIdNotFoundError(f"group {group} has committed nothing: name the topics to set it to")
-        cluster = self._calls.refresh_metadata({topic for topic, _ in before}, deadline)
-        there = [topic for topic in {topic for topic, _ in before} if topic in cluster.topics]
-        return self._all_partitions(there, deadline)
+def reset_offsets(
+    call: AdminCall, group: str, target: ResetTarget, topics: Partitions | None, *, dry_run: bool
+) -> dict[TopicPartition, OffsetReset]:
+    """Move a group's committed offsets; returns the old and the new offset of each partition."""
+    before = committed_offsets(call, group)
+    if target.offsets is not None:
+        wanted = [TopicPartition(*partition) for partition in target.offsets]
+    else:
+        wanted = _partitions_to_reset(call, group, topics, before)
+    if not dry_run:
+        _require_no_members(call, group)
+    bounds = log_bounds(call, wanted)
+    after = _destinations(call, target, before, bounds)
+    resets = {one: _reset(one, before.get(one), after[one], bounds[one]) for one in sorted(wanted)}
+    if not dry_run:
+        moved = {one: OffsetAndMetadata(reset.after, RESET_METADATA) for one, reset in resets.items()}
+        commit_offsets(call, group, moved)
+    return resets
 
-    def _require_no_members(self, group: str, deadline: Deadline) -> None:
-        try:
-            described = self.describe_group(group, lag=False, timeout=deadline.remaining_s)
-        except GroupIdNotFoundError:
-            return
-        if described.members:
-            raise non_empty(group, [member.client_id for member in described.members])
 
-    def _destinations(
-        self,
-        to: OffsetSpec | timedelta | None,
-        offset: int | None,
-        shift: int | None,
-        offsets: Mapping[TopicPartition, int] | None,
-        before: Mapping[TopicPartition, OffsetAndMetadata],
-        bounds: Mapping[TopicPartition, tuple[int, int]],
-        deadline: Deadline,
-    ) -> dict[TopicPartition, int]:
-        """Where each partition goes, before it is brought inside its log."""
-        if offsets is not None:
-            return {TopicPartition(*one): value for one, value in offsets.items()}
-        if offset is not None:
-            return dict.fromkeys(bounds, offset)
-        if shift is not None:
-            # Where nothing was committed there is nothing to count from but the log's own beginning.
-            return {
-                one: (before[one].offset if one in before else start) + shift
-                for one, (start, _) in bounds.items()
-            }
-        if isinstance(to, timedelta):
-            to = datetime.now(UTC) - to
-        assert to is not None, "one way to say where to go is given"
-        found = self._list_offsets(dict.fromkeys(bounds, timestamp_of(to)), deadline)
-        return {one: offset_or(found[one], end) for one, (_, end) in bounds.items()}
+def _partitions_to_reset(
+    call: AdminCall,
+    group: str,
+    topics: Partitions | None,
+    before: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[TopicPartition]:
+    if topics is not None:
+        return call.partitions(topics)
+    if not before:
+        raise GroupIdNotFoundError(f"group {group} has committed nothing: name the topics to set it to")
+    names = {topic for topic, _ in before}
+    return call.partitions(names & set(call.metadata(names).topics))
+
+
+def _require_no_members(call: AdminCall, group: str) -> None:
+    try:
+        described = describe_groups(call, group, lag=False)[group]
+    except GroupIdNotFoundError:
+        return
+    if described.members:
+        raise non_empty_group(group, [member.client_id for member in described.members])
+
+
+def _destinations(
+    call: AdminCall,
+    target: ResetTarget,
+    before: Mapping[TopicPartition, OffsetAndMetadata],
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+) -> dict[TopicPartition, int]:
+    """The new offset of each partition, which its log may not have."""
+    if target.offsets is not None:
+        return {TopicPartition(*one): value for one, value in target.offsets.items()}
+    if target.offset is not None:
+        return dict.fromkeys(bounds, target.offset)
+    if target.shift is not None:
+        # Without a commit, the log's start is the only position to count from.
+        return {
+            one: (before[one].offset if one in before else start) + target.shift
+            for one, (start, _) in bounds.items()
+        }
+    to = datetime.now(UTC) - target.to if isinstance(target.to, timedelta) else target.to
+    assert to is not None, "one target is given"
+    found = list_offsets(call, bounds.keys(), to)
+    return {one: offset_or(found[one], end) for one, (_, end) in bounds.items()}
 
 
 def _reset(
@@ -114,10 +100,5 @@ def _reset(
 ) -> OffsetReset:
     start, end = bounds
     after = min(max(wanted, start), end)
-    return OffsetReset(
-        partition.topic,
-        partition.partition,
-        None if before is None else before.offset,
-        after,
-        clamped=after != wanted,
-    )
+    committed = None if before is None else before.offset
+    return OffsetReset(*partition, committed, after, clamped=after != wanted)
