@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from millstream.consumer.consumer import session_of
 from millstream.errors import ErrorCode
 from millstream.wire import apis
 from millstream.wire.apis import Api
@@ -156,7 +157,7 @@ class Reading(Scenario):
 
     def until_quiet(self) -> None:
         """Wait until all metadata have come that somebody has asked for so far."""
-        metadata = self.consumer._client.metadata
+        metadata = session_of(self.consumer).client.metadata
         until(lambda: not metadata._asks and metadata._asked is None, "metadata")
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ def test_a_process_that_reads_a_topic_stays_small(bootstrap_servers: str, partit
 import re
 from pathlib import Path
 from millstream import Consumer, TopicPartition
-from millstream.consumer import compiling
+from millstream.consumer import compiled_decoder as compiling
 assert compiling.background.wait() is not None
 
 def peak():

@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from millstream.consumer.consumer import Consumer
+from millstream.consumer.consumer import Consumer, session_of
 from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.listener import RebalanceListener
 from millstream.consumer.membership import GroupMetadata
 from millstream.consumer.user.arguments import OffsetsToCommit
-from millstream.consumer.user.commits import CommitCallback
+from millstream.consumer.user.calls import CommitCallback
 from millstream.errors import ConcurrentAccessError, ConsumerClosedError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -34,8 +34,9 @@ class AsyncConsumer:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         self._consumer = Consumer(settings, **keywords)
-        self._consumer.remember_polls()
-        name = f"millstream-{self._consumer.client_id}-calls"
+        self._session = session_of(self._consumer)
+        self._session.remember_polls()
+        name = f"millstream-{self._session.config.client_id}-calls"
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._busy = False
         self._in_callback: asyncio.Task[Any] | None = None
@@ -78,10 +79,10 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records one by one, for ever; a commit in the loop covers the records that it has seen."""
-        while not self._consumer.is_closed:
-            record = self._consumer.next_fetched()
+        while not self._session.is_closed:
+            record = self._session.next_fetched()
             if record is None:
-                await self._call(self._consumer.fetch_more)
+                await self._call(self._session.fetch_more, self._consumer)
             else:
                 yield record
 
@@ -167,7 +168,7 @@ class AsyncConsumer:
 
     async def close(self, timeout: float = _CLOSE_SECONDS) -> None:
         """See ``Consumer.close``."""
-        if not self._consumer.is_closed:
+        if not self._session.is_closed:
             await self._call(self._consumer.close, timeout)
         self._thread.shutdown(wait=False)
 
@@ -195,8 +196,8 @@ class AsyncConsumer:
         if self._in_callback is not None and asyncio.current_task() is self._in_callback:
             # The consumer's thread waits for this very callback, so the call must not go there: it runs on
             # another thread, on behalf of the one that waits.
-            return await asyncio.to_thread(self._consumer.lend, method, *args, **kwargs)
-        if self._consumer.is_closed:
+            return await asyncio.to_thread(self._session.alone.lend, method, *args, **kwargs)
+        if self._session.is_closed:
             raise ConsumerClosedError
         if self._busy:
             raise ConcurrentAccessError(
@@ -219,10 +220,10 @@ class AsyncConsumer:
             ended = asyncio.wrap_future(running)
             await asyncio.wait([ended])
             if ended.exception() is None and polls:  # looked at, or asyncio would report it as forgotten
-                self._consumer.undo_poll()
-        self._consumer.forget_wakeup()
+                self._session.undo_poll()
+        self._session.waits.forget_wakeup()
 
-    async def run_callback(self, method: Callable[..., Any], partitions: list[TopicPartition]) -> None:
+    async def _run_callback(self, method: Callable[..., Any], partitions: list[TopicPartition]) -> None:
         """Run a listener's method on the event loop; calls that it makes are let through."""
         self._in_callback = asyncio.current_task()
         try:
@@ -253,5 +254,5 @@ class _ListenerBridge(RebalanceListener):
         self._run(self._listener.on_lost, partitions)
 
     def _run(self, method: Callable[..., Any], partitions: list[TopicPartition]) -> None:
-        work = self._consumer.run_callback(method, partitions)
+        work = self._consumer._run_callback(method, partitions)
         asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,136 +1,107 @@
-"""The consumer's side of the I/O thread: its three cores, driven together.
+"""ConsumerDriver: drives a consumer's cores over a client, and lets the user's thread at them.
 
-Membership, offsets and fetcher share one lock. The I/O thread holds it while it polls them and brings
-answers; the user's thread holds it for a moment to look or to change something, and waits on it for news.
-So a ``poll()`` that finds records needs no other thread at all. Decoding and the user's code run without it.
+The cores share one lock. The I/O thread holds it while it polls them and delivers responses. The user thread
+takes it briefly to look or to change something, and waits on it for news. So a ``poll()`` that finds records
+needs no other thread. Records are decoded, and the user's code runs, without the lock.
 """
 
 from __future__ import annotations
 
-import logging
+import re
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from millstream.client.chance import between, chance
+from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.config import ConsumerConfig
-from millstream.consumer import membership
-from millstream.consumer.assignors.base import ClusterView
-from millstream.consumer.assignors.registry import resolve_assignors
-from millstream.consumer.fetching import events as fetch_events
-from millstream.consumer.fetching.fetcher import Fetcher
-from millstream.consumer.fetching.settings import FetchSettings
-from millstream.consumer.membership import GroupSettings, Membership
-from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetSettings, OffsetStore
+from millstream.consumer.cores import ConsumerCores, Core, Pending
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.diagnosis import diagnose
+from millstream.consumer.fetching.buffers import Chunk
+from millstream.consumer.fetching.drain import Drained
+from millstream.consumer.membership import Assigned, CallbackEvent, GroupMetadata, Lost, Phase
+from millstream.consumer.offsets import CommitDone, Offsets, OffsetStore
 from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
-from millstream.consumer.subscription import Subscription
-from millstream.errors import BrokerError, ErrorCode, MillstreamError, NetworkError
+from millstream.errors import MillstreamError
+from millstream.model import TopicPartition
 
-log = logging.getLogger("millstream.consumer")
-
-_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 _ROUNDS = 20
-"""How often the cores may answer each other before the loop has its turn: more would be a bug of ours."""
+"""How often the cores may answer each other in one poll; more would be a bug of ours."""
 
 
-class _Core(Protocol):
-    """What the three cores have in common."""
-
-    def poll(self, now_ms: int) -> list[Send]: ...
-
-    def next_wake_ms(self, now_ms: int) -> int | None: ...
-
-    def receive(self, token: int, response: Any, now_ms: int) -> None: ...
-
-    def failed(self, token: int, error: Exception, now_ms: int) -> None: ...
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class ConsumerDriver:
-    """A core of the client: polled on the I/O thread. Holds no reference to the Consumer itself."""
+    """The cores of one consumer, between the I/O thread and the user's thread.
 
-    def __init__(self, client: Client, config: ConsumerConfig) -> None:
-        self.client = client
-        self.config = config
+    Time is the client's; ``wall_clock_ms`` is only for resets by timestamp, ``chance`` for back-offs. Holds
+    no reference to the Consumer itself.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        config: ConsumerConfig,
+        *,
+        wall_clock_ms: Callable[[], int] = _wall_clock_ms,
+        chance: Callable[[], float] = chance,
+    ) -> None:
+        self._client = client
+        self._config = config
         self.lock = threading.Condition(threading.RLock())
-        self.subscription = Subscription(exclude_internal=config.exclude_internal_topics)
-        epoch_at_zero_ms = time.time_ns() // 1_000_000 - client.now_ms()
-        self.fetcher = Fetcher(
-            FetchSettings.from_config(config), epoch_at_zero_ms=epoch_at_zero_ms, chance=chance
-        )
-        self.membership: Membership | None = None
-        self.offsets: OffsetStore | None = None
-        if config.group_id is not None:
-            self.membership = Membership(_group_settings(config, config.group_id), _jitter)
-            self.offsets = OffsetStore(_offset_settings(config, config.group_id), self.membership, _jitter)
-        # For the user's thread: events whose callbacks it has to run, and what its calls wait for.
-        self.callbacks: deque[membership.CallbackEvent] = deque()
-        self.finished: dict[tuple[str, int], Any] = {}
-        self.async_commits: dict[int, Callable[..., None] | None] = {}
-        self.finished_commits: deque[tuple[Callable[..., None], CommitDone]] = deque()
-        self._awaited: set[tuple[str, int]] = set()
-        self._committed_for: dict[int, int] = {}
-        self._coordinator_id: int | None = None
-        self.has_topic_error = False
-        self._refused_topics: dict[str, BrokerError] = {}
+        """Held while the cores are used, and notified when something has changed."""
+        self._cores = cores = ConsumerCores(client, config, wall_clock_ms() - client.now_ms(), chance)
+        self.subscription = cores.subscription
+        self.positions = cores.positions
+        self.callbacks = cores.callbacks
+        self.async_commits = cores.async_commits
+        self.finished_commits = cores.finished_commits
+        self._fetcher = cores.fetcher
+        self._member = cores.membership
+        self._offsets = cores.offsets
+        self._after_poll = (0, 0)
 
-    # --- the core, on the I/O thread
+    # --- on the I/O thread
+
+    def start(self) -> None:
+        """Have the client poll this driver from now on."""
+
+        def attach() -> None:
+            self._client.on_metadata(self._cluster_changed)
+            self._client.attach(self)
+
+        self._client.submit(attach)
 
     def poll(self, now_ms: int) -> None:
         """Send what is due, and let the cores answer each other until all are quiet."""
         with self.lock:
             for _ in range(_ROUNDS):
-                self._send_due(now_ms)
-                if not self.handle_events(now_ms):
+                for core in self._cores.all():
+                    for send in core.poll(now_ms):
+                        self._send(core, send)
+                if not self._cores.handle_events(now_ms):
                     break
             self.lock.notify_all()
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         with self.lock:
-            moments = [core.next_wake_ms(now_ms) for core in self._cores()]
+            moments = [core.next_wake_ms(now_ms) for core in self._cores.all()]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def cluster_changed(self, cluster: Cluster) -> None:
-        """New metadata: leaders for the fetcher, topics for the subscription and the group."""
+    def _cluster_changed(self, cluster: Cluster) -> None:
         with self.lock:
-            self.fetcher.update_cluster(cluster)
-            if self.subscription.update_topics(cluster):
-                self.apply_subscription()
-            if self.membership is not None:
-                view = _cluster_view(cluster)
-                looked_up = {*cluster.topics, *cluster.errors}
-                self.membership.update_cluster(view, looked_up, self.client.now_ms())
-            self._note_refused_topics(cluster)
+            self._cores.cluster_changed(cluster, self._client.now_ms())
             self.lock.notify_all()
 
-    def _note_refused_topics(self, cluster: Cluster) -> None:
-        """Topics that no waiting will bring: the user is told, once for each answer that says so."""
-        found = {topic: cluster.errors[topic] for topic in self._topics_read() if topic in cluster.errors}
-        refused = {topic: error for topic, error in found.items() if error.code in _REFUSED}
-        if any(self._refused_topics.get(topic) is not error for topic, error in refused.items()):
-            self.has_topic_error = True
-        self._refused_topics = refused
-
-    def _topics_read(self) -> frozenset[str]:
-        return self.subscription.topics | {each.topic for each in self.fetcher.positions.assignment()}
-
-    def _cores(self) -> tuple[_Core, ...]:
-        # The membership after the offsets: a commit may tell it to look for the coordinator.
-        group = () if self.offsets is None or self.membership is None else (self.offsets, self.membership)
-        return (*group, self.fetcher)
-
-    def _send_due(self, now_ms: int) -> None:
-        for core in self._cores():
-            for send in core.poll(now_ms):
-                self._send(core, send)
-
-    def _send(self, core: _Core, send: Send) -> None:
-        self.client.send(
+    def _send(self, core: Core, send: Send) -> None:
+        self._client.send(
             self._node_id(send.target),
             send.request_type,
             send.build,
@@ -145,227 +116,242 @@ class ConsumerDriver:
             return target.node_id
         if isinstance(target, AnyNode):
             return None
-        assert self.membership is not None and self.membership.coordinator is not None, "it was found"
-        return self.membership.coordinator.node_id
+        assert self._member is not None and self._member.coordinator is not None, "it was found"
+        return self._member.coordinator.node_id
 
-    def _received(self, core: _Core, token: int, response: Any) -> None:
+    def _received(self, core: Core, token: int, response: Any) -> None:
         with self.lock:
-            core.receive(token, response, self.client.now_ms())
-        self.client.poll_soon()
+            core.receive(token, response, self._client.now_ms())
+        self._client.poll_soon()
 
-    def _failed(self, core: _Core, token: int, error: MillstreamError) -> None:
+    def _failed(self, core: Core, token: int, error: MillstreamError) -> None:
         with self.lock:
-            core.failed(token, error, self.client.now_ms())
-        self.client.poll_soon()
+            core.failed(token, error, self._client.now_ms())
+        self._client.poll_soon()
 
-    # --- events
+    # --- for the user's thread: what is read. From here on, each method takes the lock itself
 
-    def handle_events(self, now_ms: int) -> bool:
-        """Deal with what the cores tell; returns whether there was anything."""
-        fetched = self.fetcher.take_events()
-        for event in fetched:
-            self._on_fetch_event(event, now_ms)
-        group = self.membership.take_events() if self.membership is not None else []
-        for member_event in group:
-            self._on_member_event(member_event)
-        stored = self.offsets.take_events(now_ms) if self.offsets is not None else []
-        for offset_event in stored:
-            self._on_offset_event(offset_event, now_ms)
-        return bool(fetched or group or stored)
+    @property
+    def has_group(self) -> bool:
+        return self._member is not None
 
-    def _on_fetch_event(self, event: fetch_events.FetchEvent, now_ms: int) -> None:
-        match event:
-            case fetch_events.MetadataNeeded(topics):
-                self.client.metadata.refresh(topics)
-            case fetch_events.CommittedNeeded(token, partitions):
-                assert self.offsets is not None, "only a group has committed offsets"
-                deadline_ms = now_ms + self.config.default_api_timeout_ms
-                self._committed_for[self.offsets.fetch_committed(partitions, deadline_ms)] = token
-            case fetch_events.LeadersTold(leaders, brokers):
-                self.client.metadata.learn(self.client.cluster.with_leaders(leaders, brokers))
-            case fetch_events.OffsetsFound(search, _) | fetch_events.OffsetsNotFound(search, _):
-                self._finish("search", search, event)
-            case fetch_events.PositionLost(partition, offset, strategy):
-                level = logging.INFO if offset is None else logging.WARNING
-                log.log(level, "%s: no position (%s), resetting to %s", partition, offset, strategy.value)
-            case fetch_events.PositionReset(partition, offset):
-                log.info("%s: reads from offset %d", partition, offset)
-            case fetch_events.LogTruncated(partition, offset, new_offset):
-                log.warning("%s: the log was cut, back from %d to %d", partition, offset, new_offset)
+    @property
+    def cluster(self) -> Cluster:
+        return self._client.cluster
 
-    def _on_member_event(self, event: membership.Event) -> None:
-        name = self.config.group_id
-        match event:
-            case membership.Lost(_, reason, dropped):
-                log.warning("group %s: lost %d partitions: %s", name, len(dropped), reason)
-                self._lose(event)
-            case membership.Revoke() | membership.Assigned():
-                self.callbacks.append(event)
-            case membership.Failed(error):
-                log.error("group %s: %s", name, error)
-            case membership.TopicsWatched():
-                self.track_topics()
-            case membership.CoordinatorFound(node):
-                log.info("group %s: its coordinator is broker %d", name, node.node_id)
-                self._coordinator_id = node.node_id
-            case membership.CoordinatorLost(reason):
-                log.info("group %s: lost its coordinator: %s", name, reason)
-                self._drop_coordinator(reason)
-            case membership.Joining(reason):
-                log.info("group %s: joining (%s)", name, reason or "first time")
-            case membership.Joined(generation_id, member_id, leads):
-                role = "leader" if leads else "member"
-                log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)
-            case membership.Left(reason):
-                log.info("group %s: left (%s)", name, reason)
+    def wake(self) -> None:
+        """Have the cores polled soon."""
+        self._client.wake()
 
-    def _drop_coordinator(self, reason: str) -> None:
-        """Break the connection, so that a commit on its way there cannot land after a newer one elsewhere."""
-        node_id, self._coordinator_id = self._coordinator_id, None
-        if node_id is not None:
-            error = NetworkError(f"the coordinator was lost: {reason}")
-            drop = partial(self.client.connections.drop, node_id, Channel.COORDINATOR, error)
-            self.client.io.reactor.call_threadsafe(drop)  # this may be the user's thread
-
-    def _lose(self, event: membership.Lost) -> None:
-        """Nothing more is handed out. As in Kafka, the assignment itself changes inside poll() only.
-
-        What was to be revoked, and is not yet, cannot be given up in order any more: it is lost as well.
-        """
-        for place, pending in enumerate(self.callbacks):
-            if isinstance(pending, membership.Revoke):
-                self.callbacks[place] = membership.Lost(pending.partitions, event.reason)
-        self.callbacks.append(event)
-
-    def _on_offset_event(self, event: CommitDone | CommittedFetched, now_ms: int) -> None:
-        if isinstance(event, CommittedFetched):
-            token = self._committed_for.pop(event.fetch_id, None)
-            if token is None:
-                self._finish("committed", event.fetch_id, event)
-            elif event.error is not None:
-                self.fetcher.failed(token, event.error, now_ms)
+    def subscribe(self, topics: Iterable[str] | None, pattern: re.Pattern[str] | None) -> None:
+        """Read ``topics`` as a member of the group, or those that match ``pattern``."""
+        with self.lock:
+            if pattern is not None:
+                self.subscription.choose_pattern(pattern, self.cluster)
             else:
-                self.fetcher.set_committed(token, event.offsets, now_ms)
+                self.subscription.choose_topics(topics or ())
+            self._cores.apply_subscription()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, if it is in one. ``read`` nothing once the callbacks have run."""
+        with self.lock:
+            by_group = self.subscription.is_by_group
+            self.subscription.clear()
+            if by_group and self._member is not None:
+                self._member.unsubscribe(self._client.now_ms())
+                self._cores.handle_events(self._client.now_ms())
+
+    def read(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions from now on."""
+        with self.lock:
+            self.positions.assign(partitions)
+            self._cores.track_topics()
+
+    # --- for the user's thread: polls
+
+    def begin_poll(self, consumed: Callable[[], Offsets]) -> None:
+        """The user is in poll(): commit ``consumed`` if an automatic commit is due."""
+        with self.lock:
+            self.user_polled(waiting=True)
+            if self._offsets is not None:
+                self._offsets.auto_commit_if_due(consumed, self._client.now_ms())
+
+    def end_poll(self, entries: int) -> None:
+        """The user leaves poll(), and has entered the consumer ``entries`` times so far.
+
+        Wakes the I/O thread, unless all it could learn is that there was another poll: switching threads
+        costs more than a poll. A stable member notices in time when it sends heartbeats, which are more
+        frequent than max_poll_interval_ms.
+        """
+        with self.lock:
+            self.user_polled(waiting=False)
+            is_quiet = self._is_quiet(entries)
+        if not is_quiet:
+            self._client.wake()
+
+    def _is_quiet(self, entries: int) -> bool:
+        """Whether nothing but this poll has happened since the one before."""
+        commit_at_ms = self._offsets.auto_commit_at_ms if self._offsets is not None else 0
+        expected, self._after_poll = self._after_poll, (entries + 1, commit_at_ms)
+        member = self._member
+        if member is not None and self.subscription.is_by_group and member.phase is not Phase.STABLE:
+            return False
+        return expected == (entries, commit_at_ms) and not self._fetcher.wants_poll
+
+    def user_polled(self, *, waiting: bool) -> None:
+        """Tell the group that the user waits in poll(), or is busy elsewhere."""
+        with self.lock:
+            if self._member is not None and self.subscription.is_by_group:
+                self._member.user_polled(self._client.now_ms(), waiting=waiting)
+
+    def has_news(self) -> bool | None:
+        """True when poll() has something to do; None otherwise."""
+        with self.lock:
+            failed = (self._member is not None and self._member.error is not None) or (
+                self._cores.has_topic_error
+            )
+            return bool(self.callbacks or self.finished_commits) or failed or self._fetcher.ready() or None
+
+    def begin_take(self) -> list[Chunk]:
+        """The data that may be drained, in order. Raises what the user must be told first."""
+        with self.lock:
+            if self._member is not None and self._member.error is not None:
+                error = self._member.error
+                self.error_raised(error)
+                raise error
+            self.raise_partition_errors()
+            return [] if self.callbacks else self._fetcher.begin_take()
+
+    def finish_take(self, drained: Drained) -> Records:
+        """Move the positions past what was drained, and return it."""
+        with self.lock:
+            if self.callbacks:  # a rebalance came in between: drop what was drained
+                return Records()
+            return self._fetcher.finish_take(drained, self._client.now_ms())
+
+    def raise_partition_errors(self) -> None:
+        """Raise what stops topics or partitions from being read."""
+        with self.lock:
+            self._cores.raise_topic_error()
+            self._fetcher.raise_errors(self._client.now_ms())
+
+    def error_raised(self, error: Exception) -> None:
+        """The user was told of ``error``; if it is the group's, the member may try again."""
+        with self.lock:
+            if self._member is not None and self._member.error is error:
+                self._member.error_raised(self._client.now_ms())
+
+    # --- for the user's thread: rebalances
+
+    def take_over(self, event: Assigned) -> None:
+        """Read the partitions of a new assignment."""
+        with self.lock:
+            self.read(event.partitions)
+            self._store.partitions_assigned(self._client.now_ms())
+
+    def callback_done(self, event: CallbackEvent) -> None:
+        """The callbacks of ``event`` have run: what it takes away is no longer read."""
+        with self.lock:
+            if not isinstance(event, Assigned):
+                self.positions.revoke(event.partitions)
+            if isinstance(event, Lost):
+                self.positions.revoke(event.dropped)
+            assert self._member is not None, "only a group rebalances"
+            self._member.callbacks_done(self._client.now_ms())
+        self._client.wake()
+
+    def leave(self, timeout_ms: int) -> None:
+        """Begin to leave the group for good."""
+        if self._member is None:
             return
-        if event.commit_id in self.async_commits:
-            callback = self.async_commits.pop(event.commit_id)
-            if callback is not None:
-                self.finished_commits.append((callback, event))
-        elif event.automatic and event.error is not None:
-            log.warning("group %s: an automatic commit failed: %s", self.config.group_id, event.error)
-        self._finish("commit", event.commit_id, event)
+        with self.lock:
+            now_ms = self._client.now_ms()
+            self._member.close(now_ms, now_ms + timeout_ms)
+            self._cores.handle_events(now_ms)
+        self._client.wake()
 
-    def _finish(self, kind: str, number: int, event: Any) -> None:
-        if (kind, number) in self._awaited:
-            self.finished[kind, number] = event
+    @property
+    def has_left(self) -> bool:
+        return self._member is None or self._member.is_closed
 
-    # --- for the user's thread, with the lock held
+    # --- for the user's thread: operations that brokers answer
 
-    def start(self) -> None:
-        """Take part in the client's loop."""
+    @property
+    def _store(self) -> OffsetStore:
+        assert self._offsets is not None, "only a group has committed offsets"
+        return self._offsets
 
-        def attach() -> None:
-            self.client.on_metadata(self.cluster_changed)
-            self.client.attach(self)
+    def commit(self, offsets: Offsets, timeout_ms: int) -> Pending:
+        with self.lock:
+            return self._cores.expect("commit", self._store.commit(offsets, self._after(timeout_ms)))
 
-        self.client.submit(attach)
+    def commit_async(self, offsets: Offsets, callback: Callable[..., None] | None) -> None:
+        with self.lock:
+            if offsets:
+                self.async_commits[self._store.commit_async(offsets, self._client.now_ms())] = callback
+            elif callback is not None:
+                self.finished_commits.append((callback, CommitDone(0, {}, None)))
+        self._client.wake()
 
-    def now_ms(self) -> int:
-        return self.client.now_ms()
+    def auto_commit(self, consumed: Callable[[], Offsets], timeout_ms: int) -> Pending | None:
+        """Commit ``consumed`` now if commits are automatic; None when there is nothing to wait for."""
+        with self.lock:
+            if self._offsets is None:
+                return None
+            number = self._offsets.auto_commit_now(consumed, self._after(timeout_ms))
+            return None if number is None else self._cores.expect("commit", number)
 
-    def expect(self, kind: str, number: int) -> tuple[str, int]:
-        """Keep the outcome of this operation until somebody takes it."""
-        self._awaited.add((kind, number))
-        self.client.wake()
-        return kind, number
+    def fetch_committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> Pending:
+        with self.lock:
+            number = self._store.fetch_committed(partitions, self._after(timeout_ms))
+            return self._cores.expect("committed", number)
 
-    def take_outcome(self, ticket: tuple[str, int]) -> Any | None:
-        """The outcome, once; None while there is none."""
-        event = self.finished.pop(ticket, None)
-        if event is not None:
-            self._awaited.discard(ticket)
-        return event
+    def find_offsets(self, timestamps: Mapping[TopicPartition, int], timeout_ms: int) -> Pending:
+        with self.lock:
+            number = self._fetcher.find_offsets(timestamps, self._after(timeout_ms))
+            return self._cores.expect("search", number)
 
-    def forget_outcome(self, ticket: tuple[str, int]) -> None:
-        self._awaited.discard(ticket)
-        self.finished.pop(ticket, None)
+    def _after(self, timeout_ms: int) -> int:
+        return self._client.now_ms() + timeout_ms
 
-    def raise_topic_error(self) -> None:
-        """Tell the user of topics that cannot be read, and look whether they can be by the next call."""
-        if not self.has_topic_error:
-            return
-        self.has_topic_error = False
-        topics = sorted(self._refused_topics.keys() & self._topics_read())
-        if topics:
-            self.client.submit(lambda: self.client.metadata.refresh(topics))
-            raise type(self._refused_topics[topics[0]])(f"topic {', '.join(topics)}")
+    def refresh_metadata(self, topics: list[str] | None) -> Pending:
+        """Ask for these topics, or all; the answer is in ``cluster``."""
+        pending = Pending()
 
-    def apply_subscription(self) -> None:
-        """Tell the group what is wanted now, and keep the metadata of it fresh."""
-        if self.membership is not None and self.subscription.is_by_group:
-            self.membership.set_subscription(self.subscription.topics, accepts=self.subscription.accepts)
-        self.track_topics()
+        def finish(error: Exception | None) -> None:
+            with self.lock:
+                pending.finish(error=error)
+                self.lock.notify_all()
 
-    def track_topics(self) -> None:
-        """Have the metadata follow what is read and watched."""
-        topics = self._topics_read()
-        if self.membership is not None:
-            topics |= self.membership.watched_topics
-        track = self.client.metadata.track_all if self.subscription.pattern else None
-        self.client.submit(track or partial(self.client.metadata.track_only, topics))
-        self.client.wake()
+        self._client.submit(lambda: self._client.metadata.refresh(topics, finish))
+        return pending
 
-    def end(self) -> list[Send]:
-        """The last requests of the fetcher, which end its sessions."""
-        return self.fetcher.close()
+    # --- for the user's thread: the rest
 
-    def send_last(self, sends: Iterable[Send]) -> None:
-        """Send without caring for the answers. On the I/O thread."""
+    def group_metadata(self) -> GroupMetadata | None:
+        """This member's identity in its group; None without a group."""
+        return None if self._member is None else self._member.metadata
+
+    def metrics(self) -> dict[str, Any]:
+        with self.lock:
+            return {
+                **self._client.metrics.snapshot(),
+                "assigned_partitions": len(self.positions.assignment()),
+                "buffered_bytes": self._fetcher.buffered_bytes,
+            }
+
+    def diagnose(self) -> str:
+        """Why the user gets no records, in words."""
+        with self.lock:
+            return diagnose(self._config, self._client, self._cores)
+
+    def end(self) -> None:
+        """End the fetch sessions at the brokers, without waiting for their answers."""
+        with self.lock:
+            sends = self._fetcher.close()
+        self._client.submit(lambda: self._send_last(sends))
+
+    def _send_last(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - nobody waits
-            self.client.send(self._node_id(send.target), send.request_type, send.build, ignore, ignore)
-
-
-def _jitter() -> float:
-    return between(0.8, 1.2)
-
-
-def _group_settings(config: ConsumerConfig, group_id: str) -> GroupSettings:
-    return GroupSettings(
-        group_id=group_id,
-        assignors=resolve_assignors(config.partition_assignment_strategy),  # type: ignore[arg-type]
-        group_instance_id=config.group_instance_id,
-        rack_id=config.client_rack or None,
-        session_timeout_ms=config.session_timeout_ms,
-        # A rebalance waits that long for its members: beat often enough to hear of it in time.
-        heartbeat_interval_ms=min(config.heartbeat_interval_ms, max(1, config.max_poll_interval_ms // 3)),
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-    )
-
-
-def _offset_settings(config: ConsumerConfig, group_id: str) -> OffsetSettings:
-    return OffsetSettings(
-        group_id=group_id,
-        enable_auto_commit=config.enable_auto_commit,
-        auto_commit_interval_ms=config.auto_commit_interval_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        default_api_timeout_ms=config.default_api_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-    )
-
-
-def _cluster_view(cluster: Cluster) -> ClusterView:
-    def racks(replicas: Iterable[int]) -> frozenset[str]:
-        found = (cluster.brokers[node].rack for node in replicas if node in cluster.brokers)
-        return frozenset(rack for rack in found if rack)
-
-    return ClusterView(
-        {
-            name: tuple(racks(partition.replicas) for partition in topic.partitions)
-            for name, topic in cluster.topics.items()
-        }
-    )
+            ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - no one waits
+            self._client.send(self._node_id(send.target), send.request_type, send.build, ignore, ignore)

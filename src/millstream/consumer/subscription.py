@@ -1,4 +1,4 @@
-"""What the user wants to read: topics by name or pattern through a group, or partitions of its own choice."""
+"""SubscriptionState: what a consumer reads: topics or a pattern through a group, or assigned partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.client.cluster import Cluster
 from millstream.errors import MisuseError
 
 
-class Mode(Enum):
+class SubscriptionMode(Enum):
     """How partitions are chosen. One consumer cannot mix them."""
 
     NONE = "nothing"
@@ -19,18 +19,18 @@ class Mode(Enum):
     MANUAL = "assign()"
 
 
-class Subscription:
+class SubscriptionState:
     """The present choice. Changing between its kinds goes through ``clear``."""
 
     def __init__(self, *, exclude_internal: bool) -> None:
         self._exclude_internal = exclude_internal
-        self.mode = Mode.NONE
+        self.mode = SubscriptionMode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
 
     @property
     def is_by_group(self) -> bool:
-        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+        return self.mode in (SubscriptionMode.TOPICS, SubscriptionMode.PATTERN)
 
     @property
     def accepts(self) -> Callable[[str], bool] | None:
@@ -38,24 +38,24 @@ class Subscription:
         return None if self.pattern is None else self._matches
 
     def choose_topics(self, topics: Iterable[str]) -> None:
-        self._enter(Mode.TOPICS)
+        self._enter(SubscriptionMode.TOPICS)
         self.topics, self.pattern = frozenset(topics), None
 
     def choose_pattern(self, pattern: re.Pattern[str], cluster: Cluster) -> None:
-        self._enter(Mode.PATTERN)
+        self._enter(SubscriptionMode.PATTERN)
         self.pattern = pattern
         self.topics = self._matching(cluster)
 
     def choose_partitions(self) -> None:
-        self._enter(Mode.MANUAL)
+        self._enter(SubscriptionMode.MANUAL)
 
     def clear(self) -> None:
-        self.mode = Mode.NONE
+        self.mode = SubscriptionMode.NONE
         self.topics, self.pattern = frozenset(), None
 
     def update_topics(self, cluster: Cluster) -> bool:
         """Follow the topics that match the pattern; returns whether they have changed."""
-        if self.mode is not Mode.PATTERN:
+        if self.mode is not SubscriptionMode.PATTERN:
             return False
         before, self.topics = self.topics, self._matching(cluster)
         return before != self.topics
@@ -70,8 +70,8 @@ class Subscription:
     def _matches(self, topic: str) -> bool:
         return self.pattern is not None and self.pattern.fullmatch(topic) is not None
 
-    def _enter(self, mode: Mode) -> None:
-        if self.mode not in (Mode.NONE, mode):
+    def _enter(self, mode: SubscriptionMode) -> None:
+        if self.mode not in (SubscriptionMode.NONE, mode):
             raise MisuseError(
                 f"this consumer already uses {self.mode.value}, which cannot be mixed with {mode.value}: "
                 "call unsubscribe() first, or use two consumers"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetching.drain import RAW, Deserializers, draw
+from millstream.consumer.fetching.drain import RAW, Deserializers, drain
 from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import CorruptBatch, DeserializationError, UnsupportedMagic
 from millstream.model import Header, OffsetAndMetadata, TimestampType, TopicPartition
@@ -371,7 +371,7 @@ def test_a_bomb_is_refused() -> None:
 def test_what_was_drawn_before_a_seek_does_not_count() -> None:
     world = world_of(log_with(b"0", b"1"))
     world.settle(1)
-    handout = draw(world.fetcher.begin_take(), 10, RAW)
+    handout = drain(world.fetcher.begin_take(), 10, RAW)
     world.fetcher.positions.seek(T0, 1)
     assert list(world.fetcher.finish_take(handout, 0)) == []
     assert world.positions == {T0: 1}
@@ -381,7 +381,7 @@ def test_what_was_drawn_before_a_seek_does_not_count() -> None:
 def test_an_error_that_was_drawn_before_a_seek_does_not_count() -> None:
     world = world_of(log_with(b"bad", b"1"))
     world.settle(1)
-    handout = draw(world.fetcher.begin_take(), 10, NUMBERS)
+    handout = drain(world.fetcher.begin_take(), 10, NUMBERS)
     assert handout.error is not None
     world.fetcher.positions.seek(T0, 1)
     assert list(world.fetcher.finish_take(handout, 0)) == []
@@ -390,7 +390,7 @@ def test_an_error_that_was_drawn_before_a_seek_does_not_count() -> None:
 def test_what_was_drawn_but_not_accepted_is_drawn_again() -> None:
     world = world_of(log_with(b"0", b"1"))
     world.settle(1)
-    draw(world.fetcher.begin_take(), 1, RAW)
+    drain(world.fetcher.begin_take(), 1, RAW)
     assert values(world.take(1)) == [b"0"]
     assert values(world.take(1)) == [b"1"]
 
@@ -398,7 +398,7 @@ def test_what_was_drawn_but_not_accepted_is_drawn_again() -> None:
 def test_what_was_drawn_twice_counts_once() -> None:
     world = world_of(log_with(b"0", b"1", b"2"))
     world.settle(1)
-    early = draw(world.fetcher.begin_take(), 1, RAW)
+    early = drain(world.fetcher.begin_take(), 1, RAW)
     assert values(world.take(2)) == [b"0", b"1"]
     assert list(world.fetcher.finish_take(early, 0)) == []
     assert world.positions == {T0: 2}
@@ -408,7 +408,7 @@ def test_what_was_drawn_twice_counts_once() -> None:
 def test_only_the_partitions_that_moved_meanwhile_are_left_out() -> None:
     world = world_of(log_with(b"0"), u=log_with(b"1"))
     world.settle(1)
-    handout = draw(world.fetcher.begin_take(), 10, RAW)
+    handout = drain(world.fetcher.begin_take(), 10, RAW)
     world.fetcher.positions.revoke([T0])
     assert values(list(world.fetcher.finish_take(handout, 0))) == [b"1"]
     assert world.fetcher.positions.position(U0) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millstream.consumer.decoding.records import Records
-from millstream.consumer.fetching.drain import RAW, Handout, draw
+from millstream.consumer.fetching.drain import RAW, Drained, drain
 from millstream.consumer.fetching.positions import Phase
 from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import NetworkError, RequestTimedOutError
@@ -44,7 +44,7 @@ class ReaderMachine(RuleBasedStateMachine):
         """The next offset to hand out, at the least; gaps may follow."""
         self.paused: set[TopicPartition] = set()
         self.answered: list[tuple[int, Any]] = []
-        self.drawn: Handout | None = None
+        self.drawn: Drained | None = None
         self.moved_since_drawn: set[TopicPartition] = set()
 
     @initialize(read_committed=st.booleans())
@@ -161,7 +161,7 @@ class ReaderMachine(RuleBasedStateMachine):
 
     @rule(max_records=st.integers(1, 6))
     def begin_take(self, max_records: int) -> None:
-        self.drawn = draw(self.world.fetcher.begin_take(), max_records, RAW)
+        self.drawn = drain(self.world.fetcher.begin_take(), max_records, RAW)
         self.moved_since_drawn = set()
 
     @precondition(lambda self: self.drawn is not None)

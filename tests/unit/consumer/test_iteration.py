@@ -6,7 +6,7 @@ from itertools import islice
 
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
-from millstream.consumer.user.iteration import Iteration
+from millstream.consumer.user.progress import Iteration
 from millstream.model import OffsetAndMetadata, TimestampType, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,10 +47,10 @@ def test_the_first_of_each_partition_that_was_not_handed_out() -> None:
 
 def test_next_and_rest_are_one() -> None:
     made = iteration()
-    first = made.next()
+    first = next(made.rest, None)
     assert first is not None and first.offset == 0
     assert [record.offset for record in made.rest] == [1, 2, 10, 11, 5, 6, 7]
-    assert made.next() is None
+    assert next(made.rest, None) is None
 
 
 def test_after_a_stop_nothing_is_left_and_the_old_rest_is_another_one() -> None:
@@ -59,7 +59,7 @@ def test_after_a_stop_nothing_is_left_and_the_old_rest_is_another_one() -> None:
     next(rest)
     made.stop()
     assert made.rest is not rest
-    assert not made and made.next() is None and made.first_offsets() == {}
+    assert not made and next(made.rest, None) is None and made.first_offsets() == {}
 
 
 def test_positions_are_corrected_to_what_was_handed_out() -> None:

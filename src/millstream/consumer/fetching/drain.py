@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Handout:
+class Drained:
     """What was drawn, and the error that ended it, if one did: it concerns the last of the runs."""
 
     runs: list[Run] = field(default_factory=list)
@@ -72,21 +72,21 @@ class Allowance:
         return self.records <= 0 or self.data_bytes <= 0
 
 
-def draw(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Handout:
+def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Drained:
     """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
-    handout = Handout()
+    drained = Drained()
     left = Allowance(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
     for chunk in chunks:
         if left.is_spent:
             break
         run = Run(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
-        handout.runs.append(run)
+        drained.runs.append(run)
         try:
             _draw_run(run, left, deserializers)
         except (CorruptBatch, DeserializationError) as error:
-            handout.error = error
+            drained.error = error
             break
-    return handout
+    return drained
 
 
 def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:

@@ -19,7 +19,7 @@ from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.context import Reading
-from millstream.consumer.fetching.drain import RAW, Deserializers, Handout, Run, draw
+from millstream.consumer.fetching.drain import RAW, Deserializers, Drained, Run, drain
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent
 from millstream.consumer.fetching.position_requests import Resets, Validations
 from millstream.consumer.fetching.positions import PartitionState, Phase, Position
@@ -198,23 +198,23 @@ class Fetcher:
         ``handouts.draw`` on the user's thread, and ``finish_take`` there again.
         """
         self.raise_errors(now_ms)
-        return self.finish_take(draw(self.begin_take(), max_records, deserializers), now_ms)
+        return self.finish_take(drain(self.begin_take(), max_records, deserializers), now_ms)
 
     def begin_take(self) -> list[Chunk]:
         """What may be handed out, in order."""
         return list(self._fetches.buffer.ready())
 
-    def finish_take(self, handout: Handout, now_ms: int) -> Records:
+    def finish_take(self, drained: Drained, now_ms: int) -> Records:
         """Accept what was drawn, except for partitions that have been sought, reset or revoked meanwhile."""
         columns: list[Columns] = []
         accepted = False
-        for run in handout.runs:
+        for run in drained.runs:
             accepted = self._accept(run, now_ms)
             if accepted:
                 columns += run.columns
-        if handout.error is not None and accepted and not columns:
-            self._give_way(handout, now_ms)
-            raise handout.error
+        if drained.error is not None and accepted and not columns:
+            self._give_way(drained, now_ms)
+            raise drained.error
         return Records(columns)
 
     def _accept(self, run: Run, now_ms: int) -> bool:
@@ -236,15 +236,15 @@ class Fetcher:
                 self._reading.retry_later(state, useless, now_ms)
         return True
 
-    def _give_way(self, handout: Handout, now_ms: int) -> None:
+    def _give_way(self, drained: Drained, now_ms: int) -> None:
         """Let other partitions go first next time. Bytes that were damaged on their way are fetched anew."""
         self.wants_poll = True
-        partition = handout.runs[-1].chunk.partition
+        partition = drained.runs[-1].chunk.partition
         state = self.positions.get(partition)
-        if isinstance(handout.error, CorruptBatch) and state is not None:
+        if isinstance(drained.error, CorruptBatch) and state is not None:
             self._fetches.buffer.drop_partition(partition)
             state.renew()
-            self._reading.retry_later(state, handout.error, now_ms)
+            self._reading.retry_later(state, drained.error, now_ms)
         else:
             self._fetches.buffer.defer(partition)
 

@@ -1,31 +1,90 @@
-"""How far the user has come: each partition's position, less what an iteration has still to hand out."""
+"""How far the user has read: positions, minus the records that an iteration still holds back.
+
+``for record in consumer`` polls many records and yields them one by one. A commit or a position inside the
+loop means the record that the loop has just seen, so records that it has not seen yet are subtracted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, repeat
+from operator import length_hint
+
+from millstream.consumer.decoding.columns import Columns
+from millstream.consumer.decoding.records import Record, Records, records_of
 from millstream.consumer.fetching.positions import Positions
-from millstream.consumer.user.iteration import Iteration
 from millstream.model import OffsetAndMetadata, TopicPartition
 
 
-class Progress:
-    """Positions as the user sees them. To be asked with the consumer's lock held."""
+class Iteration:
+    """The records of one poll that are still to be yielded.
+
+    Counting records while they are read would cost more than reading them. Instead, each part's records are
+    zipped with a ``repeat``, whose length hint says how many are left.
+    """
+
+    def __init__(self) -> None:
+        self._parts: tuple[Columns, ...] = ()
+        self._begun: list[repeat[str]] = []
+        self.rest: Iterator[Record] = iter(())
+        """The records still to be yielded. ``start`` and ``stop`` replace this iterator."""
+
+    def start(self, records: Records) -> None:
+        self._parts, self._begun = records.columns, []
+        self.rest = chain.from_iterable(map(self._begin, self._parts))
+
+    def _begin(self, part: Columns) -> Iterator[Record]:
+        topics = repeat(part.topic, len(part))
+        self._begun.append(topics)
+        return records_of(part, topics)
+
+    def stop(self) -> None:
+        """Yield no more."""
+        self.start(Records())
+
+    def __bool__(self) -> bool:
+        return len(self._begun) < len(self._parts) or any(map(length_hint, self._begun[-1:]))
+
+    def first_offsets(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """The first record of each partition that was not yielded: its offset and leader epoch."""
+        first: dict[TopicPartition, tuple[int, int | None]] = {}
+        current = max(0, len(self._begun) - 1)
+        for place, part in enumerate(self._parts[current:], current):
+            left = length_hint(self._begun[place]) if place < len(self._begun) else len(part)
+            if left:
+                first.setdefault(part.topic_partition, (part.offsets[len(part) - left], part.leader_epoch))
+        return first
+
+    def correct(
+        self, positions: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Move positions back to the first record that was not yielded."""
+        for partition, (offset, epoch) in self.first_offsets().items():
+            known = positions.get(partition)
+            if known is not None and known.offset > offset:
+                positions[partition] = OffsetAndMetadata(offset, "", epoch)
+        return positions
+
+
+class UserProgress:
+    """Positions as the user sees them. Call with the consumer's lock held."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
         self.iteration = Iteration()
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What was handed out, as offsets to commit."""
+        """The offsets to commit: those after the last record that the user has seen."""
         return self.iteration.correct(self._positions.consumed())
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record that is handed out; None while it is not known."""
+        """The offset of the next record that the user sees; None while it is unknown."""
         offset = self._positions.position(partition)
         waiting = self.iteration.first_offsets().get(partition)
         return offset if offset is None or waiting is None else min(offset, waiting[0])
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many records are still to be handed out; None while that is not known."""
+        """How many records the user has not seen; None while that is unknown."""
         behind = self._positions.lag(partition)
         offset = self._positions.position(partition)
         waiting = self.iteration.first_offsets().get(partition)
@@ -34,7 +93,7 @@ class Progress:
         return behind + offset - waiting[0]
 
     def give_back(self) -> None:
-        """Records that an iteration has fetched and not handed out are read again."""
+        """End the iteration: move the positions back, so that its remaining records are read again."""
         if not self.iteration:
             return
         for partition, (offset, epoch) in self.iteration.first_offsets().items():

@@ -1,199 +1,171 @@
-"""What happens on the user's thread: waiting for news, running callbacks, being woken up."""
+"""ConsumerSession: one consumer as its user's thread runs it, from the first call to close.
+
+This is the internal seam of the public classes. ``Consumer`` translates each of its methods into calls of the
+parts below. ``AsyncConsumer`` and Spark's group member also use what users do not need: ``next_fetched``,
+``fetch_more``, ``undo_poll``, ``waits.forget_wakeup``, ``alone.lend``. They get it with ``session_of``.
+
+No part refers to the Consumer itself, so an abandoned one is garbage-collected, which closes its client.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from millstream.client.blocking import Deadline
+from millstream.client.client import Client
+from millstream.config import ConsumerConfig
+from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.driver import ConsumerDriver
-from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import Assigned, CallbackEvent, Lost, Revoke
-from millstream.consumer.offsets import Offsets
-from millstream.errors import MillstreamTimeoutError, WakeupError
+from millstream.consumer.fetching.drain import Deserializers, drain
+from millstream.consumer.subscription import SubscriptionMode
+from millstream.consumer.user.callbacks import UserCallbacks
+from millstream.consumer.user.calls import UserCalls
+from millstream.consumer.user.progress import UserProgress
+from millstream.consumer.user.single_thread import SingleThread
+from millstream.consumer.user.waits import UserWaits
+from millstream.errors import ConsumerClosedError, MisuseError
 
-log = logging.getLogger("millstream.consumer")
-
-T = TypeVar("T")
+_ITERATION_SECONDS = 1.0
 
 
-class UserSide:
-    """The waits and callbacks of one consumer."""
+class ConsumerSession:
+    """The parts of one consumer on the user's thread, and who may use them when."""
 
-    def __init__(self, driver: ConsumerDriver, consumed: Callable[[], Offsets]) -> None:
-        """``consumed``: what was handed out."""
-        self._driver = driver
-        self._consumed = consumed
-        self._woken = False
-        self.in_callback = False
-        self.listener: RebalanceListener | None = None
+    def __init__(self, client: Client, config: ConsumerConfig, deserializers: Deserializers) -> None:
+        self.client = client
+        self.config = config
+        self.driver = ConsumerDriver(client, config)
+        self.positions = self.driver.positions
+        self.progress = UserProgress(self.positions)
+        self.alone = SingleThread()
+        self.is_closed = False
+        self.waits = UserWaits(client, self.driver)
+        auto_commit_ms = min(config.default_api_timeout_ms, config.max_poll_interval_ms)
+        self.callbacks = UserCallbacks(self.driver, self.waits, self.progress.consumed, auto_commit_ms / 1000)
+        self.calls = UserCalls(self.driver, self.waits, self.callbacks, self.progress)
+        self._deserializers = deserializers
+        self._remembers_polls = False
+        self._last_poll = Records()
 
-    # --- waiting
+    # --- who may do what
 
-    def wakeup(self) -> None:
-        """End the present wait, or the next, with WakeupError."""
-        with self._driver.lock:
-            self._woken = True
-            self._driver.lock.notify_all()
-        # A signal handler may have come between a look and a wait of this very thread, which then is not
-        # notified yet: the I/O thread does it once more, when it gets the lock.
-        self._driver.client.wake()
+    def check_open(self) -> None:
+        """Raise unless the consumer is open and was made in this process."""
+        if self.is_closed:
+            raise ConsumerClosedError
+        self.client.io.check()
 
-    def check_wakeup(self) -> None:
-        """Raise WakeupError if it is due, before anything is handed out that the caller would not get."""
-        with self._driver.lock:
-            if self._woken:
-                self._woken = False
-                raise WakeupError
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Alone in an open consumer, with its lock held."""
+        with self.alone:
+            self.check_open()
+            with self.driver.lock:
+                yield
 
-    def forget_wakeup(self) -> None:
-        self._woken = False
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """As ``opened``, to change what is read: ends an iteration first, and wakes the I/O thread after."""
+        with self.opened():
+            self.progress.give_back()
+            try:
+                yield
+            finally:
+                self.client.wake()
 
-    def wait(
-        self, look: Callable[[], T | None], deadline: Deadline, *, interruptible: bool = True
-    ) -> T | None:
-        """Wait until ``look`` finds something; None when the time is over. Raises WakeupError."""
-        driver = self._driver
-        with driver.lock:
-            while True:
-                found = look()
-                if found is not None:
-                    return found
-                if interruptible and self._woken:
-                    self._woken = False
-                    raise WakeupError
-                driver.client.io.check_running()
-                if deadline.is_over:
-                    return None
-                driver.lock.wait(min(deadline.remaining_s, 60.0))
+    # --- reading
 
-    def outcome(self, ticket: tuple[str, int], deadline: Deadline, what: str, **options: bool) -> Any:
-        """Wait for what an operation came to; MillstreamTimeoutError says what did not end in time."""
-        driver = self._driver
+    def poll(self, consumer: Any, max_records: int, timeout_s: float) -> Records:
+        """See ``Consumer.poll``. Listeners get ``consumer`` as argument."""
+        deadline = Deadline(timeout_s)
+        self.check_open()
+        if self.progress.iteration:
+            with self.driver.lock:
+                self.progress.give_back()
+        self._last_poll = Records()
+        if self.driver.subscription.mode is SubscriptionMode.NONE:
+            raise MisuseError("nothing to poll: call subscribe() or assign() first")
+        self.driver.begin_poll(self.progress.consumed)
         try:
-            event = self.wait(lambda: driver.take_outcome(ticket), deadline, **options)
+            records = self._take_or_wait(consumer, max_records, deadline)
         finally:
-            with driver.lock:
-                driver.forget_outcome(ticket)
-        if event is None:
-            raise MillstreamTimeoutError(
-                f"{what} did not end within {deadline.timeout_s:g} seconds: diagnose() says what it waits for"
-            )
-        error = getattr(event, "error", None)
-        if error is not None:
-            raise error
-        return event
+            self.driver.end_poll(self.alone.entries)
+        if self._remembers_polls:
+            self._last_poll = records
+        return records
 
-    # --- callbacks
+    def _take_or_wait(self, consumer: Any, max_records: int, deadline: Deadline) -> Records:
+        """Run callbacks that are due, then take records; wait for either while there are none."""
+        driver = self.driver
+        while True:
+            self.waits.check_wakeup()
+            self.callbacks.run_commits()
+            if driver.callbacks:
+                self._run_rebalances(consumer)
+            chunks = driver.begin_take()
+            if chunks:
+                records = driver.finish_take(drain(chunks, max_records, self._deserializers))
+                if records:
+                    return records
+            driver.wake()
+            if self.waits.wait(driver.has_news, deadline) is None:
+                return Records()
 
-    def run_commit_callbacks(self) -> None:
-        """Tell the callbacks of asynchronous commits what came of them."""
-        finished = self._driver.finished_commits
-        while finished:
-            callback, event = finished.popleft()
-            callback(dict(event.offsets), event.error)
-
-    def run_rebalance_callbacks(self, consumer: Any) -> None:
-        """Do what rebalances ask of the user's thread. The first error of a callback is raised at the end."""
-        if self.in_callback:
-            return
-        failure: Exception | None = None
-        self.in_callback = True
+    def _run_rebalances(self, consumer: Any) -> None:
+        """Run the user's callbacks; their time counts against max_poll_interval_ms."""
+        self.driver.user_polled(waiting=False)
         try:
-            while self._driver.callbacks:
-                event = self._driver.callbacks.popleft()
-                try:
-                    self._run(event, consumer)
-                except Exception as error:
-                    log.exception("a rebalance callback failed")
-                    failure = failure or error
+            self.callbacks.run_rebalances(consumer)
         finally:
-            self.in_callback = False
-        if failure is not None:
-            raise failure
+            self.driver.user_polled(waiting=True)
 
-    def _run(self, event: CallbackEvent, consumer: Any) -> None:
-        driver, listener = self._driver, self.listener
-        try:
-            if isinstance(event, Revoke):
-                self._commit_automatically()
-                if listener is not None and event.partitions:
-                    listener.on_revoked(consumer, list(event.partitions))
-            elif isinstance(event, Lost):
-                if listener is not None and event.partitions:
-                    listener.on_lost(consumer, list(event.partitions))
-            else:
-                self._take_up(event)
-                if listener is not None:
-                    listener.on_assigned(consumer, list(event.added))
-        finally:
-            with driver.lock:
-                if not isinstance(event, Assigned):
-                    driver.fetcher.positions.revoke(event.partitions)
-                if isinstance(event, Lost):
-                    driver.fetcher.positions.revoke(event.dropped)
-                assert driver.membership is not None, "only a group rebalances"
-                driver.membership.callbacks_done(driver.now_ms())
-            driver.client.wake()
+    def next_fetched(self) -> Record | None:
+        """The next record of an iteration if it was fetched already.
 
-    def _take_up(self, event: Assigned) -> None:
-        driver = self._driver
-        with driver.lock:
-            driver.fetcher.positions.assign(event.partitions)
-            assert driver.offsets is not None, "only a group assigns"
-            driver.offsets.partitions_assigned(driver.now_ms())
-            driver.track_topics()
+        None while a rebalance callback is due: the partitions may be lost, and their records with them.
+        """
+        with self.alone:
+            return None if self.driver.callbacks else next(self.progress.iteration.rest, None)
 
-    def _commit_automatically(self) -> None:
-        """Store what was handed out, before it is given up. A failure is not the user's: it is logged."""
-        config = self._driver.config
-        self.commit_automatically(
-            Deadline(min(config.default_api_timeout_ms, config.max_poll_interval_ms) / 1000)
-        )
+    def fetch_more(self, consumer: Any) -> None:
+        """Poll for the records that an iteration yields next."""
+        with self.alone:
+            records = self.poll(consumer, self.config.max_poll_records, _ITERATION_SECONDS)
+            self.progress.iteration.start(records)
 
-    def commit_automatically(self, deadline: Deadline) -> None:
-        """Commit what was handed out, where commits are automatic, and wait for it."""
-        driver = self._driver
-        if driver.offsets is None:
-            return
-        with driver.lock:
-            end_ms = driver.now_ms() + deadline.remaining_ms
-            number = driver.offsets.auto_commit_now(self._consumed, end_ms)
-            ticket = None if number is None else driver.expect("commit", number)
-        if ticket is None:
-            return
-        self.wait(lambda: driver.take_outcome(ticket), deadline, interruptible=False)
-        with driver.lock:
-            driver.forget_outcome(ticket)
+    def remember_polls(self) -> None:
+        """Keep the records of the last poll for ``undo_poll``."""
+        self._remembers_polls = True
 
-    def finish_commits(self, deadline: Deadline) -> None:
-        """Wait for asynchronous commits: they need the membership that is about to end."""
-        pending = self._driver.async_commits
-        self._driver.client.wake()
-        self.wait(lambda: not pending or None, deadline, interruptible=False)
+    def undo_poll(self) -> None:
+        """Return the records of the last poll again in the next one: the caller never got them."""
+        self.progress.iteration.start(self._last_poll)
+        self._last_poll = Records()
 
     # --- the end
 
-    def leave(self, consumer: Any, deadline: Deadline) -> None:
-        """Leave the group, after the callbacks that this asks for. The first error of one is raised then."""
-        driver, member = self._driver, self._driver.membership
-        if member is None:
-            return
-        with driver.lock:
-            now_ms = driver.now_ms()
-            member.close(now_ms, now_ms + deadline.remaining_ms)
-            driver.handle_events(now_ms)
-        driver.client.wake()
-        # Callbacks may come one after the other: those of a rebalance under way, then on_revoked.
-        failure: Exception | None = None
-        while not member.is_closed and not deadline.is_over:
+    def close(self, consumer: Any, timeout_s: float) -> None:
+        """See ``Consumer.close``."""
+        with self.alone:
+            if self.is_closed or self.client.io.is_forked:
+                return
+            if self.callbacks.is_running:
+                raise MisuseError(
+                    "close() cannot be called in a rebalance callback, which the group waits for: call "
+                    "wakeup() there, and close() when poll() has raised WakeupError"
+                )
+            deadline = Deadline(timeout_s)
             try:
-                self.run_rebalance_callbacks(consumer)
-            except Exception as error:  # noqa: BLE001 - raised once the member has left
-                failure = failure or error
-            self.wait(
-                lambda: member.is_closed or bool(driver.callbacks) or None, deadline, interruptible=False
-            )
-        if failure is not None:
-            raise failure
+                try:
+                    self.callbacks.commit_automatically(deadline)
+                    self.callbacks.finish_commits(deadline)
+                finally:
+                    self.callbacks.leave(consumer, deadline)
+                self.callbacks.run_commits()
+            finally:
+                self.is_closed = True
+                self.progress.iteration.stop()
+                self.driver.end()
+                self.client.close(max(1.0, deadline.remaining_s))

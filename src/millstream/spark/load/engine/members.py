@@ -22,6 +22,7 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
 from millstream.consumer import Consumer, RebalanceListener
+from millstream.consumer.consumer import session_of
 from millstream.errors import (
     ClosedError,
     CommitFailedError,
@@ -245,7 +246,7 @@ class Member(RebalanceListener):
             if polling and not self._polling and self._consumer is not None:
                 self._consumer.wakeup()  # there is work: poll only to let callbacks run
             elif not polling and self._consumer is not None:
-                self._consumer.forget_wakeup()
+                session_of(self._consumer).waits.forget_wakeup()
 
     def _serve(self) -> None:
         """Do what the load's thread asks for."""
