@@ -26,6 +26,7 @@ from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 from millstream.spark.load.points import Detail, Observer, Point, nobody
 from millstream.spark.load.report import LoadReport
 from millstream.spark.sinks.base import Sink
+from millstream.spark.sinks.capabilities import FindsRangeStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,12 +238,12 @@ class Load:
 
     def _aligned(self) -> Aligned | None:
         """Where rows stand for whole ranges, a rewind begins at the start of one."""
-        find = getattr(self._sink, "range_start", None)
-        if not self._pipeline.aggregates or find is None:
+        sink = self._sink
+        if not self._pipeline.aggregates or not isinstance(sink, FindsRangeStart):
             return None
 
         def aligned(partition: TopicPartition, offset: int) -> int:
-            found: int | None = find(partition.topic, partition.partition, offset)
+            found = sink.range_start(partition.topic, partition.partition, offset)
             return offset if found is None else found
 
         return aligned

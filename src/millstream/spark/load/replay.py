@@ -30,6 +30,7 @@ from millstream.spark.load.pipeline.pipeline import Pipeline, Tried
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import refusals
 from millstream.spark.sinks.base import Position, Sink, TaskWriter, label_column
+from millstream.spark.sinks.capabilities import StreamsRejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,9 +114,8 @@ def replay(
 
 def _rejected(sink: Sink, limit: int | None) -> Iterator[pa.RecordBatch]:
     """The rejected rows, as the sink has them at hand."""
-    some_at_a_time: Callable[[], Iterator[pa.RecordBatch]] | None = getattr(sink, "rejected_batches", None)
-    if limit is None and some_at_a_time is not None:
-        yield from some_at_a_time()
+    if limit is None and isinstance(sink, StreamsRejected):
+        yield from sink.rejected_batches()
     else:
         yield from sink.read_rejected(limit).to_batches()
 

@@ -275,22 +275,7 @@ class TaskWriter(Protocol):
 
 
 class Sink(Protocol):
-    """Lives in the driver. See the module's five rules.
-
-    Some sinks have more, which a load looks for and does without:
-
-    - ``check(tables)`` raises ConfigError for tables that this kind of sink cannot hold, without connecting
-      to anything: so that it is said before Spark is started.
-    - ``range_start(topic, partition, offset)``: the greatest position of a row of this partition's topic that
-      is not past ``offset``. A load whose SQL makes one row of many records needs it to rewind.
-    - ``other_groups(group_id, topics)``: which groups but this one have progress of each topic. With it a
-      second group is refused that would load a topic into the same table again.
-    - ``rejected_batches()``: an iterator over the rejected rows as they are now, some at a time and in any
-      order, which goes on while ``readmit`` takes rows out. Without it a replay holds all of them at once.
-    - ``replaces = False``: a rewind cannot replace; ``joins_files = False``: ``compact`` means nothing here.
-    - ``cycle_records``, ``cycle_bytes``: how much a cycle should have at most unless the user bounds it,
-      where a commit costs more than the names of some files.
-    """
+    """Lives in the driver; keeps the module's five rules. ``capabilities`` has what a sink may offer beyond."""
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ from millstream.spark.load.decisions.starts import (
 )
 from millstream.spark.load.engine.topics import Seen, Topics
 from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
+from millstream.spark.sinks.capabilities import ListsGroups
 
 
 class Aligned(Protocol):
@@ -137,9 +138,8 @@ def _listed(partitions: list[int]) -> str:
 
 def other_groups(sink: Sink, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
     """Which other groups have progress of these topics in the sink, as far as it can tell."""
-    ask = getattr(sink, "other_groups", None)
     wanted = sorted(topics)
-    return ask(group_id, wanted) if ask is not None and wanted else {}
+    return sink.other_groups(group_id, wanted) if wanted and isinstance(sink, ListsGroups) else {}
 
 
 def situation_of(

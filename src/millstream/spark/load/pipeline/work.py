@@ -15,6 +15,7 @@ from millstream.spark.load.pipeline.formats.parsed import Parsed
 from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.pipeline.shaping import Shaping
 from millstream.spark.sinks.base import TaskWriter
+from millstream.spark.sinks.capabilities import RefusesRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,8 +113,7 @@ def refusals(writer: TaskWriter, rows: pa.RecordBatch) -> pa.StringArray | None:
 
     A sink with rules of its own (PostgreSQL has no U+0000 in texts) has a writer that knows them.
     """
-    ask = getattr(writer, "refusals", None)
-    found = None if ask is None or not rows.num_rows else ask(rows)
+    found = writer.refusals(rows) if rows.num_rows and isinstance(writer, RefusesRows) else None
     return None if found is None or found.null_count == len(found) else found
 
 

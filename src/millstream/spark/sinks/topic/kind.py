@@ -27,7 +27,7 @@ def _missing(address: SinkAddress, _sink: Sink) -> str | None:
         topics = admin.list_topics()
     if address.rest in topics:
         return None
-    hint = did_you_mean(address.rest, topics) or "check the name, 'millstream topic list' has them"
+    hint = did_you_mean(address.rest, topics, show=repr) or "check the name, 'millstream topic list' has them"
     return f"there is no topic {address.rest!r}: {hint}"
 
 

@@ -1,0 +1,91 @@
+"""What a sink may offer beyond ``Sink``: each protocol is optional, and a load uses those that a sink has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from millstream.spark.sinks.base import Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@runtime_checkable
+class ChecksTables(Protocol):
+    """Knows what it cannot hold before anything is connected or started."""
+
+    def check(self, tables: Tables) -> None:
+        """Raise ConfigError or SinkError for tables that the sink cannot hold; connect to nothing."""
+
+
+@runtime_checkable
+class FindsRangeStart(Protocol):
+    """Lets a load rewind whose SQL makes one row of many records."""
+
+    def range_start(self, topic: str, partition: int, offset: int) -> int | None:
+        """The greatest position of a row of this partition's topic that is not past ``offset``."""
+
+
+@runtime_checkable
+class ListsGroups(Protocol):
+    """Lets a load refuse a second group that would load a topic into the same table again."""
+
+    def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """The groups, other than ``group_id``, that have progress of each topic."""
+
+
+@runtime_checkable
+class StreamsRejected(Protocol):
+    """Lets a replay read rejected rows in batches; without it a replay holds all of them at once."""
+
+    def rejected_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rejected rows as they are now, in any order; goes on while ``readmit`` takes rows out."""
+
+
+@runtime_checkable
+class WritesTopics(Protocol):
+    """Lets a load refuse to load a topic into itself."""
+
+    def written_topics(self, servers: str) -> tuple[str, ...]:
+        """The topics that the sink writes on the brokers at ``servers``."""
+
+
+@runtime_checkable
+class SaysIfReplaces(Protocol):
+    """Whether a rewind replaces the rows that it reads again; sinks that say nothing do."""
+
+    @property
+    def replaces(self) -> bool: ...
+
+
+@runtime_checkable
+class SaysIfJoinsFiles(Protocol):
+    """Whether ``compact`` has files to join; it is refused where it has none."""
+
+    @property
+    def joins_files(self) -> bool: ...
+
+
+@runtime_checkable
+class BoundsCycleRecords(Protocol):
+    """The most records of a cycle, unless the user bounds it."""
+
+    @property
+    def cycle_records(self) -> int: ...
+
+
+@runtime_checkable
+class BoundsCycleBytes(Protocol):
+    """The most bytes of a cycle, unless the user bounds it."""
+
+    @property
+    def cycle_bytes(self) -> int: ...
+
+
+@runtime_checkable
+class RefusesRows(Protocol):
+    """A ``TaskWriter`` of a sink that cannot hold some values."""
+
+    def refusals(self, rows: pa.RecordBatch) -> pa.StringArray | None:
+        """For each row why the sink cannot hold it, null where it can; None where it can hold all."""
