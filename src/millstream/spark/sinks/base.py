@@ -1,25 +1,24 @@
-"""What a load asks of a sink, and what it promises in return.
+"""The sink protocol: what a load asks of a sink, and the five rules that make a load exactly-once.
 
-A sink holds two tables, the rows and the rejected rows, and remembers for each partition of each group how
-far each table has come. The whole guarantee of a load stands on five rules:
+A sink holds two tables, the rows and the rejected rows. For each partition of each group it stores how far
+each table has come: its progress. The guarantee of a load depends on five rules:
 
 1. ``TaskOutput`` may be opened twice for the same range (a retry, a speculative twin) and may die half-way.
-   Whatever it wrote stays invisible until ``commit`` names it; what no commit names is litter, not data.
+   What it wrote is invisible until ``commit`` names it; files that no commit names are litter, not data.
 2. ``commit`` makes rows and progress visible together. Per table it is one transaction: all or nothing.
 3. ``commit`` compares before it sets: where the progress of any partition is not ``Advance.expected``,
-   nothing of that table changes and ``ProgressConflictError`` is raised. So a driver that was left for dead
-   cannot write.
-4. Where ``Advance.replaces`` is true the rows of ``[start, end)`` that the table holds already leave it in
-   the same transaction: a rewind replaces, it never doubles. This holds for both tables, so that a row which
-   was loaded and is now rejected changes tables, and the reverse. Only rows of the same topic leave: those of
-   an earlier one of its name, deleted since, have the same positions and another ``Progress.label``.
-5. ``commit`` returns only when it has read the new progress back. When the outcome is unknown (a time-out, a
-   cut connection) it finds out, by reading, before it returns or raises.
+   nothing of that table changes and ``ProgressConflictError`` is raised. So a zombie driver cannot write.
+4. Where ``Advance.replaces`` is true, the rows of ``[start, end)`` that the table already holds are deleted
+   in the same transaction: a rewind replaces rows, it never duplicates them. This holds for both tables, so a
+   row that was loaded and is now rejected changes tables, and the reverse. Only rows of the same topic are
+   deleted: those of a deleted topic of the same name have the same offsets and another ``Progress.label``.
+5. ``commit`` returns only after it has read the new progress back. When the outcome is unknown (a timeout, a
+   lost connection) it reads the tables to find out before it returns or raises.
 
 A sink with one transaction over both tables (PostgreSQL) moves them together. One without (Delta) commits
-rejected rows first, then rows; each table then has a progress of its own, and ``Standing`` shows both. The
-load goes on from the slower one. What the faster one holds already is replaced as in a rewind, for the load
-that goes on may have another schema or other checks than the one that stopped.
+rejected rows first, then rows. Each table then has its own progress, ``Standing`` shows both, and the load
+continues from the slower one. What the faster one already holds is replaced as in a rewind, because the load
+that continues may have another schema or other checks than the one that stopped.
 """
 
 from __future__ import annotations
@@ -39,17 +38,15 @@ if TYPE_CHECKING:
 
 
 class ProgressConflictError(MillstreamError):
-    """The table's progress is not what this cycle started from: someone else has moved it."""
+    """The table's progress is not what this cycle started from: another driver has moved it."""
 
 
 class SinkError(MillstreamError):
-    """The sink could not do it; the message names the sink, the table and the remedy."""
+    """The sink failed; the message names the sink, the table and the remedy. It may or may not pass."""
 
 
 class SinkUnavailableError(SinkError):
-    """The sink cannot be reached for the moment, or was interrupted, as by its restart: a load tries for a
-    while. Of a plain SinkError nobody knows whether it passes.
-    """
+    """The sink cannot be reached at the moment, or was interrupted, as by a restart: a load retries."""
 
     @property
     def retriable(self) -> bool:
@@ -57,11 +54,11 @@ class SinkUnavailableError(SinkError):
 
 
 class SinkRefusedError(SinkError):
-    """The sink does not let this user in, or do that: a load gives up at once, until somebody changes it."""
+    """The sink denies access or permission: a load gives up at once."""
 
 
 class SchemaConflictError(SinkError):
-    """The table's columns do not fit the load's, and it was not allowed to add them."""
+    """The table's columns do not fit the load's, and the load may not add them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +66,28 @@ class Progress:
     """How far one table has come in one partition."""
 
     next_offset: int
-    """All that lies below and was not rejected is in the table."""
+    """Every record below this offset was loaded or rejected."""
     high_offset: int
-    """The furthest that the table has ever come. Below it a rewind is under way: rows are replaced."""
+    """The greatest ``next_offset`` ever. While ``next_offset`` is below it, a rewind is replacing rows."""
     topic_id: str
-    """The topic's id when it was loaded (hexadecimal); a topic made anew under the same name has another."""
+    """The topic's id when it was loaded (hexadecimal); a recreated topic of the same name has another."""
     remade: int = 0
-    """How many topics of this name the table has held before this one: their rows have the same positions."""
+    """How many topics of this name the table held before this one: their rows have the same offsets."""
     low_offset: int = 0
-    """The least that the table was ever to hold. What lies below was never loaded, though it may have been in
-    the log: a load may begin at the log's end, or where a reset said."""
+    """The least offset that was ever to be loaded. Records below it were never loaded, though they may have
+    been in the log: a load may start at the log's end, or where a reset said."""
     gap_end: int = 0
-    """A rewind to below what was the least has yet to come here: past ``next_offset``, all that lies before
-    this was never loaded either. Not past ``next_offset`` where there is no such gap."""
+    """After a rewind to below ``low_offset``: offsets from ``next_offset`` to this one were never loaded
+    either. Not past ``next_offset`` where there is no such gap."""
 
     @property
     def has_gap(self) -> bool:
         return self.next_offset < self.gap_end
 
     def never_loaded(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What of ``[start, end)`` was never in the table, nor recorded as lost. In doubt it was not: after
-        rewinds from within a gap, some of what is told may be there.
+        """The parts of ``[start, end)`` that were never in the table, nor recorded as lost.
+
+        After rewinds from within a gap the result may include offsets that were loaded.
         """
         gap = (max(self.next_offset, self.low_offset), self.gap_end)
         ranges = ((0, self.low_offset), gap, (self.high_offset, end))
@@ -98,23 +96,23 @@ class Progress:
 
     @property
     def label(self) -> str | None:
-        """What tells the rows of this topic from those of earlier ones of its name: rows of the first have
-        no label, those of a topic made anew have its id.
+        """Tells rows of this topic from those of earlier topics of the same name: rows of the first topic
+        have no label, those of a recreated one have its id.
         """
         return self.topic_id if self.remade else None
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a partition stands in both tables; None where a table has never seen it."""
+    """A partition's progress in both tables; None where a table has none."""
 
     rows: Progress | None
     rejected: Progress | None
 
     @property
     def half_replaced(self) -> range:
-        """Offsets that a rewind has passed in the rejected rows and not yet in the rows: what the rows hold
-        there leaves them with its next commit.
+        """Offsets that a rewind has passed in the rejected rows but not yet in the rows: its next commit
+        deletes the rows there.
         """
         rows, rejected = self.rows, self.rejected
         if rows is None or rejected is None or rows.topic_id != rejected.topic_id:
@@ -124,10 +122,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """One partition's step in one commit: from what is expected to ``end``.
+    """One partition's step in one commit: from the expected progress to ``end``.
 
-    Before rows of a topic that was made anew there is a step without any, from ``start`` to ``start``, which
-    moves the progress to the new topic: as ``writer`` is asked for, the sink knows whose rows will come.
+    Before the first rows of a recreated topic comes an empty step, from ``start`` to ``start``, which moves
+    the progress to the new topic: so the sink knows the label of the rows when ``writer`` is called.
     """
 
     topic: str
@@ -136,12 +134,12 @@ class Advance:
     start: int
     end: int
     expected: Standing
-    """What ``Sink.standing`` said when the cycle was planned."""
+    """What ``Sink.standing`` returned when the cycle was planned."""
     lost_from: int | None = None
-    """Where the first of the ranges begins that this commit records as lost."""
+    """The start of the first range that this commit records as lost."""
 
     def after(self, before: Progress | None) -> Progress:
-        """A table's progress once this step is done."""
+        """A table's progress after this step."""
         low = self.start if self.lost_from is None else min(self.start, self.lost_from)
         if before is None:
             return Progress(self.end, self.end, self.topic_id, low_offset=low)
@@ -159,18 +157,18 @@ class Advance:
         )
 
     def replaces(self, before: Progress | None) -> bool:
-        """Whether the table may already hold rows of ``[start, end)`` of this topic. Rows of earlier topics
-        of its name (``Progress.label``) are not meant, and stay.
+        """Whether the table may already hold rows of ``[start, end)`` of this topic (of earlier topics of
+        the same name they stay, see ``Progress.label``).
         """
         return before is not None and self.continues(before) and self.start < before.high_offset
 
     def continues(self, before: Progress) -> bool:
-        """Whether this is the same topic. A broker that is too old for ids tells none, and proves nothing."""
+        """Whether this is the same topic; assumed where a broker is too old to give topic ids."""
         return before.topic_id == self.topic_id or not (before.topic_id and self.topic_id)
 
 
 class Position(NamedTuple):
-    """Which record a row came from."""
+    """The record that a row came from."""
 
     topic: str
     partition: int
@@ -178,7 +176,7 @@ class Position(NamedTuple):
 
 
 class Loss(StrEnum):
-    """Why a range of offsets will never be in the table."""
+    """Why a range of offsets was never loaded."""
 
     RETENTION = "retention"
     """The broker deleted it before it was loaded."""
@@ -188,7 +186,7 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Offsets ``[start, end)`` that were never loaded; kept beside the table for whoever asks later."""
+    """Offsets ``[start, end)`` that were never loaded; stored beside the table."""
 
     topic: str
     partition: int
@@ -200,19 +198,19 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task wrote, as it travels back to the driver. Only the sink understands ``payload``."""
+    """What one task wrote, as it is sent back to the driver. Only the sink reads ``payload``."""
 
     rows: int
     rejected: int
     size: int
-    """Bytes on the disk or the wire."""
+    """Bytes on disk or on the wire."""
     files: int
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Everything one commit needs."""
+    """The arguments of one commit."""
 
     group_id: str
     cycle_id: str
@@ -223,33 +221,33 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The shape of what a load writes."""
+    """The schemas of what a load writes."""
 
     rows: pa.Schema
-    """Columns of the rows. Their positions are in ``topic``/``partition``/``offset`` (raw) or the same with
-    an underscore (with a schema): see ``positions``."""
+    """Columns of the rows. Positions are in ``topic``, ``partition`` and ``offset`` (raw), or in the same
+    names with an underscore before them (with a schema): see ``positions``."""
     rejected: pa.Schema | None
-    """Columns of the rejected rows; None when nothing can be rejected (raw landing)."""
+    """Columns of the rejected rows; None where nothing can be rejected (a raw load)."""
     partition_by: tuple[str, ...] = ()
     add_columns: bool = False
     """Whether columns that an existing table lacks are added (nullable); otherwise SchemaConflictError."""
 
     @property
     def positions(self) -> tuple[str, str, str]:
-        """The names of the columns that say which record a row came from."""
+        """The names of the columns that hold a row's topic, partition and offset."""
         return positions_among(self.rows.names)
 
 
 def positions_among(names: Container[str]) -> tuple[str, str, str]:
-    """Which of a table's columns say which record a row came from."""
+    """Which of a table's columns hold a row's topic, partition and offset."""
     if "_offset" in names:
         return "_topic", "_partition", "_offset"
     return "topic", "partition", "offset"
 
 
 def label_column(positions: tuple[str, str, str]) -> str:
-    """The column for ``Progress.label`` in a table with these positions. A table is given it when it is to
-    hold a second topic of one name, and has no use for it before.
+    """The column for ``Progress.label`` in a table with these positions. It is added when a table is to hold
+    a second topic of the same name.
     """
     return f"{positions[0]}_id"
 
@@ -262,59 +260,59 @@ class TaskOutput(Protocol):
     def write_rejected(self, batch: pa.RecordBatch) -> None: ...
 
     def finish(self) -> Written:
-        """Make it durable, still invisible; raise rather than return half of it."""
+        """Make what was written durable, still invisible; raise if any of it is not."""
 
     def abort(self) -> None:
-        """Clean up after a failure, as far as that goes; never raises."""
+        """Clean up after a failure, as far as possible; never raises."""
 
 
 class TaskWriter(Protocol):
-    """Pickled into each task: knows the tables, holds no connection."""
+    """Pickled into each task; knows the tables, holds no connection."""
 
     def open(self) -> TaskOutput: ...
 
 
 class Sink(Protocol):
-    """Lives in the driver; keeps the module's five rules. ``capabilities`` has what a sink may offer beyond."""
+    """Lives in the driver and keeps the five rules above. ``capabilities`` has its optional methods."""
 
     @property
     def name(self) -> str:
-        """What a user would type: ``delta:lake/orders``."""
+        """The address as a user would type it: ``delta:lake/orders``."""
 
     def prepare(self, group_id: str, tables: Tables) -> None:
-        """Make what is missing and check what is there, before any work: SchemaConflictError, SinkError."""
+        """Create missing tables and check existing ones; raises SchemaConflictError or SinkError."""
 
     def standing(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Standing]:
-        """Each partition's progress, read anew from the tables."""
+        """Each partition's progress, always read from the tables."""
 
     def writer(self, cycle_id: str) -> TaskWriter: ...
 
     def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
-        """Rows, rejected rows, lost ranges and progress, as the rules say.
+        """Commit rows, rejected rows, lost ranges and progress, by the five rules.
 
-        ``at("between tables")`` is called between two transactions, if there are two.
+        Call ``at("between tables")`` between the two transactions, if there are two.
         """
 
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
-        """Drop what tasks wrote for a cycle that will not be committed, as far as possible; never raises."""
+        """Delete what tasks wrote for a cycle that is not committed, as far as possible; never raises."""
 
     def lost(self, group_id: str) -> list[LostRange]: ...
 
     def readmit(
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
     ) -> None:
-        """Move rejected rows that were repaired: ``written`` enters the rows in place of any row from the
-        same positions, then ``positions`` leave the rejected rows. No progress moves; doing it twice, or
-        again after a crash half-way, changes nothing more. Positions are those of topics as ``standing`` has
-        last shown them. Where a load rewinds over them meanwhile, each record is in one table still.
+        """Move repaired rows from the rejected rows to the rows: ``written`` replaces any rows at the same
+        positions, then ``positions`` are deleted from the rejected rows. No progress moves. It is idempotent,
+        also after a crash half-way. Positions are of the topics that ``standing`` last returned. If a load
+        rewinds over them at the same time, each record still ends up in exactly one table.
         """
 
     def read_rejected(self, limit: int | None = None) -> pa.Table:
         """The rejected rows, newest last."""
 
     def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
-        """Join small files, where that means something, safely while loads go on; how many went away."""
+        """Join small files, if there are any, safely while loads run; returns how many files were removed."""
 
     def close(self) -> None: ...
