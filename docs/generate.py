@@ -11,31 +11,24 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from millstream.broker.dispatch import handler_notes
 from millstream.broker.groups.state import states
 from millstream.broker.setting_tables import broker_table, topic_table
 from millstream.client.setting_tables import settings_table
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.membership import phases
-from millstream.wire.apis import APIS
+from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
-SHORT_ANSWERS: Mapping[str, str] = {
-    "AlterPartitionReassignments": "one broker has nowhere to move a partition: refused",
-    "AlterReplicaLogDirs": "one directory: refused",
-    "DescribeQuorum": "a quorum of one",
-    "ElectLeaders": "the only replica leads already",
-    "ListPartitionReassignments": "none is ever under way",
-    "SaslAuthenticate": "no authentication yet: refused",
-    "SaslHandshake": "no authentication yet: no mechanisms",
-}
 
 
 def protocol_table() -> str:
     """Every API that is spoken, with its versions."""
+    notes = handler_notes()
     rows = [
-        f"| {key} | {api.name} | {api.min_version} to {api.max_version} | {SHORT_ANSWERS.get(api.name, '')} |"
-        for key, api in sorted(APIS.items())
+        f"| {key} | {api.name} | {api.min_version} to {api.max_version} | {notes.get(api, '')} |"
+        for key, api in all_apis().items()
     ]
     return "\n".join(["| key | API | versions | on the embedded broker |", "|-|-|-|-|", *rows]) + "\n"
 

@@ -10,11 +10,9 @@ from typing import Any, Final
 from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from millstream.consumer.consumer import session_of
 from millstream.errors import ErrorCode
-from millstream.wire import apis
-from millstream.wire.apis import Api
 from millstream.wire.messages.fetch import FetchRequest
-from millstream.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from millstream.wire.schema import Request
+from millstream.wire.messages.groups import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from millstream.wire.schema import Api, Request
 from tests.kafka.differential.values import API_BY_NAME
 from tests.kafka.frame_proxy import FrameProxy
 from tests.kafka.refusals import Refusal
@@ -50,7 +48,7 @@ class World:
                 group_id=getattr(request, "group_id", ""), members=[MemberIdentity(member_id=member_id)]
             )
             with RawClient(f"127.0.0.1:{self.proxy.target}") as client:
-                client.call(leave, apis.LEAVE_GROUP.max_version, LeaveGroupResponse)
+                client.call(leave, LEAVE_GROUP.max_version, LeaveGroupResponse)
 
     def write(self) -> int:
         """Write a record past the proxy; returns its offset."""

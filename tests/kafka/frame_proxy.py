@@ -16,9 +16,9 @@ from typing import Final, Self
 
 from millstream.wire import apis
 from millstream.wire.frames import decode_request, decode_response, encode_response
-from millstream.wire.messages.api_versions import ApiVersionsResponse
-from millstream.wire.messages.groups import FindCoordinatorResponse
-from millstream.wire.messages.metadata import MetadataResponse
+from millstream.wire.messages.api_versions import API_VERSIONS, ApiVersionsResponse
+from millstream.wire.messages.groups import FIND_COORDINATOR, FindCoordinatorResponse
+from millstream.wire.messages.metadata import METADATA, MetadataResponse
 from millstream.wire.schema import Request, Response
 from tests.kafka.refusals import Refusal, refuse_topics, refused, version_of
 
@@ -125,7 +125,7 @@ class FrameProxy:
             asked = _Asked(correlation_id, api_key, version)
             if self._watches:
                 self._watch(asked, frame)
-            if self.newest is not None and api_key == apis.API_VERSIONS.key and version > 0:
+            if self.newest is not None and api_key == API_VERSIONS.key and version > 0:
                 frame = _HEADER.pack(api_key, self.newest, correlation_id) + frame[_HEADER.size :]
             connection.ask(asked, frame)
 
@@ -179,13 +179,13 @@ class FrameProxy:
     def _changed(self, asked: _Asked, frame: bytes) -> bytes:
         """The answer as the client is to see it."""
         change: Callable[[_Asked, Response], None] | None = None
-        if asked.api_key == apis.API_VERSIONS.key and self._most:
+        if asked.api_key == API_VERSIONS.key and self._most:
             change = self._look_old
-        elif asked.api_key in (apis.METADATA.key, apis.FIND_COORDINATOR.key) and self._watches:
+        elif asked.api_key in (METADATA.key, FIND_COORDINATOR.key) and self._watches:
             change = self._look_like_the_broker
         if change is None:
             return _framed(frame)
-        request_type = apis.APIS[asked.api_key].request_type
+        request_type = apis.all_apis()[asked.api_key].request_type
         _, response = decode_response(request_type, asked.version, memoryview(frame))
         change(asked, response)
         return _encoded(response, asked)

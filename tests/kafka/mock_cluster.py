@@ -9,18 +9,19 @@ from importlib.metadata import files
 from types import TracebackType
 from typing import Any, Final, Self
 
-from millstream.wire import apis
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 
 _PRODUCER: Final = 0
 _OK: Final = 0
 _MOST: Final = {
-    apis.FIND_COORDINATOR.key: 2,
-    apis.JOIN_GROUP.key: 5,
-    apis.SYNC_GROUP.key: 3,
-    apis.HEARTBEAT.key: 3,
-    apis.LEAVE_GROUP.key: 1,
-    apis.OFFSET_COMMIT.key: 7,
-    apis.OFFSET_FETCH.key: 5,
+    FIND_COORDINATOR.key: 2,
+    JOIN_GROUP.key: 5,
+    SYNC_GROUP.key: 3,
+    HEARTBEAT.key: 3,
+    LEAVE_GROUP.key: 1,
+    OFFSET_COMMIT.key: 7,
+    OFFSET_FETCH.key: 5,
 }
 """The versions that librdkafka itself uses: the mock claims more than it can read."""
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import ErrorCode
-from millstream.wire.apis import METADATA, Api
+from millstream.wire.fields import Field
 from millstream.wire.messages.api_versions import ApiVersionsResponse
 from millstream.wire.messages.fetch import FetchRequest
 from millstream.wire.messages.groups import JoinGroupRequest
-from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
-from millstream.wire.schema import Field, Request, Response, Struct
+from millstream.wire.messages.metadata import METADATA, MetadataRequest, MetadataResponse
+from millstream.wire.schema import Api, Request, Response, Struct
 
 INNERMOST: Final = -1
 _NO_LEADER: Final = -1

@@ -12,7 +12,14 @@ import psutil
 import pytest
 
 from millstream import Admin, Consumer, EmbeddedBroker, Producer, RebalanceListener, TopicPartition
-from millstream.wire import apis
+from millstream.wire.messages.api_versions import API_VERSIONS
+from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from millstream.wire.messages.metadata import METADATA
+from millstream.wire.messages.offsets import LIST_OFFSETS
+from millstream.wire.messages.produce import INIT_PRODUCER_ID, PRODUCE
+from millstream.wire.schema import Api
 from tests.kafka.frame_proxy import Cut, FrameProxy
 from tests.system.reading import read_topic
 from tests.waiting import SECONDS, soon_enough, until
@@ -47,7 +54,7 @@ def proxy() -> Iterator[FrameProxy]:
             yield made
 
 
-def cuts(proxy: FrameProxy, api: apis.Api, skip: int = 0) -> Iterator[Cut]:
+def cuts(proxy: FrameProxy, api: Api, skip: int = 0) -> Iterator[Cut]:
     """One cut after the other, each a byte later, until a whole answer came through before its cut."""
     for position in itertools.count():
         cut = proxy.cut = Cut(api.key, position, skip)
@@ -87,7 +94,7 @@ class Assigned(RebalanceListener):
 def test_answers_to_produce(proxy: FrameProxy) -> None:
     sent = 0
     with Producer(bootstrap_servers=proxy.address, linger_ms=0, **SOON) as producer:
-        for _ in cuts(proxy, apis.PRODUCE):
+        for _ in cuts(proxy, PRODUCE):
             assert producer.send("t", str(sent).encode(), partition=0).result(SECONDS).offset == sent
             sent += 1
     assert sent > 20
@@ -103,7 +110,7 @@ def test_answers_to_fetch(proxy: FrameProxy) -> None:
         Consumer(bootstrap_servers=proxy.address, **settings) as consumer,
     ):
         consumer.assign([T0])
-        for _ in cuts(proxy, apis.FETCH):
+        for _ in cuts(proxy, FETCH):
             producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
             (record,) = consumer.poll(SECONDS)
             assert (record.offset, record.value) == (sent, str(sent).encode())
@@ -114,7 +121,7 @@ def test_answers_to_fetch(proxy: FrameProxy) -> None:
 def test_answers_to_commits(proxy: FrameProxy) -> None:
     with Consumer(bootstrap_servers=proxy.address, group_id="g", **SOON, **SHORT_FETCHES) as consumer:
         consumer.assign([T0])
-        for number, _ in enumerate(cuts(proxy, apis.OFFSET_COMMIT), start=1):
+        for number, _ in enumerate(cuts(proxy, OFFSET_COMMIT), start=1):
             consumer.commit({T0: number}, timeout=SECONDS)
             committed = consumer.committed([T0])[T0]
             assert committed is not None and committed.offset == number
@@ -123,17 +130,17 @@ def test_answers_to_commits(proxy: FrameProxy) -> None:
 @pytest.mark.parametrize(
     ("api", "skip"),
     [
-        pytest.param(apis.API_VERSIONS, 0, id="ApiVersions"),
-        pytest.param(apis.METADATA, 0, id="Metadata"),
-        pytest.param(apis.FIND_COORDINATOR, 0, id="FindCoordinator"),
-        pytest.param(apis.JOIN_GROUP, 0, id="JoinGroup, which gives an id"),
-        pytest.param(apis.JOIN_GROUP, 1, id="JoinGroup, which names the members"),
-        pytest.param(apis.SYNC_GROUP, 0, id="SyncGroup"),
-        pytest.param(apis.OFFSET_FETCH, 0, id="OffsetFetch"),
-        pytest.param(apis.LIST_OFFSETS, 0, id="ListOffsets"),
+        pytest.param(API_VERSIONS, 0, id="ApiVersions"),
+        pytest.param(METADATA, 0, id="Metadata"),
+        pytest.param(FIND_COORDINATOR, 0, id="FindCoordinator"),
+        pytest.param(JOIN_GROUP, 0, id="JoinGroup, which gives an id"),
+        pytest.param(JOIN_GROUP, 1, id="JoinGroup, which names the members"),
+        pytest.param(SYNC_GROUP, 0, id="SyncGroup"),
+        pytest.param(OFFSET_FETCH, 0, id="OffsetFetch"),
+        pytest.param(LIST_OFFSETS, 0, id="ListOffsets"),
     ],
 )
-def test_answers_on_the_way_into_a_group(proxy: FrameProxy, api: apis.Api, skip: int) -> None:
+def test_answers_on_the_way_into_a_group(proxy: FrameProxy, api: Api, skip: int) -> None:
     """A new group for each position."""
     with Producer(bootstrap_servers=proxy.address) as producer:
         producer.send("t", b"hello", partition=0).result(SECONDS)
@@ -151,7 +158,7 @@ def test_answers_to_heartbeats(proxy: FrameProxy) -> None:
         Producer(bootstrap_servers=proxy.address, linger_ms=0) as producer,
         member(proxy, "g", listener, heartbeat_interval_ms=5) as consumer,
     ):
-        for _ in cuts(proxy, apis.HEARTBEAT):
+        for _ in cuts(proxy, HEARTBEAT):
             producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
             (record,) = consumer.poll(SECONDS)
             assert (record.offset, record.value) == (sent, str(sent).encode())
@@ -167,7 +174,7 @@ def test_answers_to_leaving(proxy: FrameProxy) -> None:
         Admin(bootstrap_servers=proxy.address) as admin,
         Producer(bootstrap_servers=proxy.address, linger_ms=0) as producer,
     ):
-        for _ in cuts(proxy, apis.LEAVE_GROUP):
+        for _ in cuts(proxy, LEAVE_GROUP):
             producer.send("t", str(sent).encode(), partition=0).result(SECONDS)
             with member(proxy, "g") as consumer:
                 (record,) = consumer.poll(SECONDS)
@@ -180,7 +187,7 @@ def test_answers_to_leaving(proxy: FrameProxy) -> None:
 
 def test_answers_to_new_producers(proxy: FrameProxy) -> None:
     sent = 0
-    for _ in cuts(proxy, apis.INIT_PRODUCER_ID):
+    for _ in cuts(proxy, INIT_PRODUCER_ID):
         with Producer(bootstrap_servers=proxy.address, linger_ms=0, **SOON) as producer:
             assert producer.send("t", str(sent).encode(), partition=0).result(SECONDS).offset == sent
         sent += 1
@@ -213,7 +220,7 @@ def test_a_thousand_reconnects_leave_nothing_behind(proxy: FrameProxy) -> None:
 def _reconnect(proxy: FrameProxy, consumer: Consumer, times: int) -> None:
     before = proxy.connections
     while proxy.connections < before + times:
-        cut = proxy.cut = Cut(apis.FETCH.key, 0)
+        cut = proxy.cut = Cut(FETCH.key, 0)
         while not cut.done.is_set():
             assert not consumer.poll(0.002)
 

@@ -13,14 +13,20 @@ import pytest
 
 from millstream import Admin, Producer
 from millstream.errors import MillstreamError
-from millstream.wire import apis
-from millstream.wire.apis import Api
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchRequest
-from millstream.wire.messages.groups import HeartbeatRequest, JoinGroupRequest
+from millstream.wire.messages.groups import (
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    HeartbeatRequest,
+    JoinGroupRequest,
+)
+from millstream.wire.messages.metadata import METADATA
+from millstream.wire.messages.offsets import LIST_OFFSETS
 from millstream.wire.messages.produce import ProduceRequest
 from millstream.wire.records.batches import BatchHeader, iter_headers
-from millstream.wire.schema import Request
+from millstream.wire.schema import Api, Request
 from millstream.wire.versions import SOFTWARE_NAME
 from tests.kafka import brokers
 from tests.kafka.error_scenarios import SCENARIOS, Scenario, World
@@ -87,7 +93,7 @@ def check(row: Row, scenario: Scenario, error: MillstreamError | None, later: Mi
 
 def _is_asked_again(row: Row, scenario: Scenario) -> bool:
     """Metadata are asked for by many, and again and again: the user is told when there is no end to it."""
-    return row.act is Act.RAISE and scenario.api is apis.METADATA
+    return row.act is Act.RAISE and scenario.api is METADATA
 
 
 def _until_observed(scenario: Scenario, expected: Act) -> Act:
@@ -96,7 +102,7 @@ def _until_observed(scenario: Scenario, expected: Act) -> Act:
     Metadata are asked for without anybody waiting for them, so they may come after the second attempt. And
     heartbeats go on until the user is in poll(), where a member joins anew.
     """
-    is_late = expected is Act.REFRESH or (expected is Act.REJOIN and scenario.api is apis.HEARTBEAT)
+    is_late = expected is Act.REFRESH or (expected is Act.REJOIN and scenario.api is HEARTBEAT)
     too_early = {Act.DONE, Act.RETRY} if is_late else {Act.DONE}
 
     def look() -> Act | None:
@@ -119,17 +125,17 @@ def observed(requests: Sequence[Request], *, is_patient: bool) -> Act:
     is_beating = isinstance(refused, HeartbeatRequest)  # it goes on with that until it joins
     end = None if place is None or is_beating else place + 1
     joins = [each for each in after[:end] if isinstance(each, JoinGroupRequest)]
-    if joins and (refused.api is not apis.JOIN_GROUP or not joins[0].member_id):
+    if joins and (refused.api is not JOIN_GROUP or not joins[0].member_id):
         return Act.REJOIN if joins[0].member_id else Act.REJOIN_ANEW
     if again is not None and (change := _changed(refused, again, between)):
         return change
     if again is None:
         return Act.DONE
-    if apis.FIND_COORDINATOR in between:
+    if FIND_COORDINATOR in between:
         return Act.FIND
     since = after if is_patient else after[:place]
     others = {each.api for each in since} - {refused.api}
-    return Act.REFRESH if apis.METADATA in others else Act.RETRY
+    return Act.REFRESH if METADATA in others else Act.RETRY
 
 
 def _changed(refused: Request, again: Request, between: Sequence[Api]) -> Act | None:
@@ -140,7 +146,7 @@ def _changed(refused: Request, again: Request, between: Sequence[Api]) -> Act | 
         if _header(again).record_count < _header(refused).record_count:
             return Act.SPLIT
     if isinstance(refused, FetchRequest) and isinstance(again, FetchRequest):
-        if apis.LIST_OFFSETS in between:
+        if LIST_OFFSETS in between:
             return Act.RESET
         if refused.session_epoch > 0 and again.session_epoch == 0:
             return Act.NEW_SESSION

@@ -17,7 +17,13 @@ from millstream.errors import (
     TopicAuthorizationFailedError,
 )
 from millstream.producer import RecordFuture
-from millstream.wire import apis
+from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, SYNC_GROUP
+from millstream.wire.messages.metadata import METADATA
+from millstream.wire.messages.offsets import LIST_OFFSETS
+from millstream.wire.messages.produce import PRODUCE
+from millstream.wire.schema import Api
 from tests.kafka.mock_cluster import MockCluster
 from tests.waiting import SECONDS, until
 
@@ -89,7 +95,7 @@ class Flow:
 # --- errors that pass: the client does the right thing, and the user sees nothing
 
 RETRIED = {
-    apis.PRODUCE: [
+    PRODUCE: [
         E.UNKNOWN_TOPIC_OR_PARTITION,
         E.LEADER_NOT_AVAILABLE,
         E.NOT_LEADER_OR_FOLLOWER,
@@ -97,20 +103,20 @@ RETRIED = {
         E.NOT_ENOUGH_REPLICAS,
         E.KAFKA_STORAGE_ERROR,
     ],
-    apis.FETCH: [
+    FETCH: [
         E.UNKNOWN_TOPIC_OR_PARTITION,
         E.NOT_LEADER_OR_FOLLOWER,
         E.KAFKA_STORAGE_ERROR,
         E.UNKNOWN_LEADER_EPOCH,
         E.OFFSET_NOT_AVAILABLE,
     ],
-    apis.HEARTBEAT: [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR],
-    apis.METADATA: [E.LEADER_NOT_AVAILABLE],
+    HEARTBEAT: [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR],
+    METADATA: [E.LEADER_NOT_AVAILABLE],
 }
 
 
 @pytest.mark.parametrize("api", RETRIED, ids=lambda api: api.name)
-def test_errors_that_pass(cluster: MockCluster, api: apis.Api) -> None:
+def test_errors_that_pass(cluster: MockCluster, api: Api) -> None:
     with Flow(cluster, metadata_max_age_ms=200) as flow:
         flow.step()
         for code in RETRIED[api]:
@@ -132,7 +138,7 @@ def test_a_heartbeat_tells_of_a_rebalance(cluster: MockCluster) -> None:
         flow.step()
         flow.consumer.commit(timeout=SECONDS)
         generation = flow.consumer.group_metadata().generation_id
-        cluster.fail_next(apis.HEARTBEAT.key, [E.REBALANCE_IN_PROGRESS])
+        cluster.fail_next(HEARTBEAT.key, [E.REBALANCE_IN_PROGRESS])
         flow.idle_until(
             lambda: flow.consumer.group_metadata().generation_id > generation, "the next generation"
         )
@@ -142,22 +148,22 @@ def test_a_heartbeat_tells_of_a_rebalance(cluster: MockCluster) -> None:
 # The mock refuses joins and syncs with nulls that the protocol does not allow: to us, as to Java's client,
 # these are broken answers, after which we connect anew. What follows each code is in test_error_actions.py.
 ON_THE_WAY_IN = {
-    apis.FIND_COORDINATOR: [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS],
-    apis.JOIN_GROUP: [
+    FIND_COORDINATOR: [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS],
+    JOIN_GROUP: [
         E.COORDINATOR_LOAD_IN_PROGRESS,
         E.COORDINATOR_NOT_AVAILABLE,
         E.NOT_COORDINATOR,
         E.UNKNOWN_MEMBER_ID,
     ],
-    apis.SYNC_GROUP: [
+    SYNC_GROUP: [
         E.COORDINATOR_NOT_AVAILABLE,
         E.NOT_COORDINATOR,
         E.REBALANCE_IN_PROGRESS,
         E.ILLEGAL_GENERATION,
         E.UNKNOWN_MEMBER_ID,
     ],
-    apis.OFFSET_FETCH: [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR],
-    apis.LIST_OFFSETS: [E.NOT_LEADER_OR_FOLLOWER, E.LEADER_NOT_AVAILABLE, E.OFFSET_NOT_AVAILABLE],
+    OFFSET_FETCH: [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR],
+    LIST_OFFSETS: [E.NOT_LEADER_OR_FOLLOWER, E.LEADER_NOT_AVAILABLE, E.OFFSET_NOT_AVAILABLE],
 }
 
 
@@ -166,7 +172,7 @@ ON_THE_WAY_IN = {
     [(api, code) for api, codes in ON_THE_WAY_IN.items() for code in codes],
     ids=lambda value: value.name,
 )
-def test_errors_on_the_way_into_a_group(cluster: MockCluster, api: apis.Api, code: ErrorCode) -> None:
+def test_errors_on_the_way_into_a_group(cluster: MockCluster, api: Api, code: ErrorCode) -> None:
     cluster.fail_next(api.key, [code])
     with Flow(cluster) as flow:
         flow.step()
@@ -179,7 +185,7 @@ def test_errors_on_the_way_into_a_group(cluster: MockCluster, api: apis.Api, cod
 def test_a_sync_commit_is_repeated(cluster: MockCluster, code: ErrorCode) -> None:
     with Flow(cluster) as flow:
         flow.step()
-        cluster.fail_next(apis.OFFSET_COMMIT.key, [code])
+        cluster.fail_next(OFFSET_COMMIT.key, [code])
         flow.consumer.commit(timeout=SECONDS)
         committed = flow.consumer.committed([T0])[T0]
         assert committed is not None and committed.offset == 1
@@ -198,7 +204,7 @@ def test_a_sync_commit_is_repeated(cluster: MockCluster, code: ErrorCode) -> Non
 )
 def test_a_send_that_is_refused(cluster: MockCluster, code: ErrorCode, error: type[MillstreamError]) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, **QUICK) as producer:
-        cluster.fail_next(apis.PRODUCE.key, [code])
+        cluster.fail_next(PRODUCE.key, [code])
         with pytest.raises(error):
             producer.send("t", b"x", partition=0).result(SECONDS)
 
@@ -206,14 +212,14 @@ def test_a_send_that_is_refused(cluster: MockCluster, code: ErrorCode, error: ty
 @pytest.mark.parametrize(
     ("api", "code", "error"),
     [
-        (apis.HEARTBEAT, E.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationFailedError),
-        (apis.HEARTBEAT, E.FENCED_INSTANCE_ID, FencedInstanceIdError),
-        (apis.OFFSET_FETCH, E.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationFailedError),
+        (HEARTBEAT, E.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationFailedError),
+        (HEARTBEAT, E.FENCED_INSTANCE_ID, FencedInstanceIdError),
+        (OFFSET_FETCH, E.GROUP_AUTHORIZATION_FAILED, GroupAuthorizationFailedError),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_group_that_refuses(
-    cluster: MockCluster, api: apis.Api, code: ErrorCode, error: type[MillstreamError]
+    cluster: MockCluster, api: Api, code: ErrorCode, error: type[MillstreamError]
 ) -> None:
     cluster.fail_next(api.key, [code])
     with Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", **MEMBER) as consumer:
@@ -236,7 +242,7 @@ def test_a_commit_that_is_refused(
 ) -> None:
     with Flow(cluster) as flow:
         flow.step()
-        cluster.fail_next(apis.OFFSET_COMMIT.key, [code])
+        cluster.fail_next(OFFSET_COMMIT.key, [code])
         with pytest.raises(error):
             flow.consumer.commit(timeout=SECONDS)
 

@@ -12,7 +12,17 @@ import pytest
 
 from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
 from millstream.errors import UnsupportedVersionError
-from millstream.wire import apis
+from millstream.wire.messages.configs import INCREMENTAL_ALTER_CONFIGS
+from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.group_admin import DELETE_GROUPS
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from millstream.wire.messages.log_dirs import DESCRIBE_LOG_DIRS
+from millstream.wire.messages.metadata import DESCRIBE_CLUSTER, METADATA
+from millstream.wire.messages.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from millstream.wire.messages.produce import PRODUCE
+from millstream.wire.messages.topics import CREATE_PARTITIONS, DELETE_RECORDS
+from millstream.wire.schema import Api
 from tests.kafka.frame_proxy import FrameProxy
 from tests.waiting import SECONDS
 
@@ -31,9 +41,9 @@ def old_broker(most: Mapping[int, int | None]) -> Iterator[str]:
             yield proxy.address
 
 
-@pytest.mark.parametrize("api", [apis.JOIN_GROUP, apis.SYNC_GROUP, apis.HEARTBEAT], ids=lambda api: api.name)
-def test_static_membership(api: apis.Api) -> None:
-    last_without = {apis.JOIN_GROUP: 4, apis.SYNC_GROUP: 2, apis.HEARTBEAT: 2}
+@pytest.mark.parametrize("api", [JOIN_GROUP, SYNC_GROUP, HEARTBEAT], ids=lambda api: api.name)
+def test_static_membership(api: Api) -> None:
+    last_without = {JOIN_GROUP: 4, SYNC_GROUP: 2, HEARTBEAT: 2}
     with (
         old_broker({api.key: last_without[api]}) as servers,
         Consumer(bootstrap_servers=servers, group_id="g", group_instance_id="i") as consumer,
@@ -44,10 +54,10 @@ def test_static_membership(api: apis.Api) -> None:
 
 
 def test_a_dynamic_member_needs_none_of_it() -> None:
-    most = {apis.JOIN_GROUP.key: 2, apis.SYNC_GROUP.key: 1, apis.HEARTBEAT.key: 1, apis.LEAVE_GROUP.key: 1}
-    versions = {apis.FETCH.key: 4, apis.LIST_OFFSETS.key: 1, apis.OFFSET_COMMIT.key: 3, apis.METADATA.key: 4}
-    older = {apis.OFFSET_FETCH.key: 3, apis.FIND_COORDINATOR.key: 1, apis.PRODUCE.key: 3}
-    with old_broker({**most, **versions, **older, apis.OFFSET_FOR_LEADER_EPOCH.key: None}) as servers:
+    most = {JOIN_GROUP.key: 2, SYNC_GROUP.key: 1, HEARTBEAT.key: 1, LEAVE_GROUP.key: 1}
+    versions = {FETCH.key: 4, LIST_OFFSETS.key: 1, OFFSET_COMMIT.key: 3, METADATA.key: 4}
+    older = {OFFSET_FETCH.key: 3, FIND_COORDINATOR.key: 1, PRODUCE.key: 3}
+    with old_broker({**most, **versions, **older, OFFSET_FOR_LEADER_EPOCH.key: None}) as servers:
         with Producer(bootstrap_servers=servers) as producer:
             producer.send("t", b"old").result(SECONDS)
         with Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
@@ -65,25 +75,25 @@ def _poll_until_an_error(consumer: Consumer) -> None:
 @pytest.mark.parametrize(
     ("api", "call", "words"),
     [
-        (apis.DELETE_RECORDS, lambda admin: admin.delete_records({T0: 0}), r"DeleteRecords.*0\.11"),
-        (apis.CREATE_PARTITIONS, lambda admin: admin.create_partitions("t", 2), r"CreatePartitions.*1\.0"),
-        (apis.DELETE_GROUPS, lambda admin: admin.delete_groups("g"), r"DeleteGroups.*1\.1"),
+        (DELETE_RECORDS, lambda admin: admin.delete_records({T0: 0}), r"DeleteRecords.*0\.11"),
+        (CREATE_PARTITIONS, lambda admin: admin.create_partitions("t", 2), r"CreatePartitions.*1\.0"),
+        (DELETE_GROUPS, lambda admin: admin.delete_groups("g"), r"DeleteGroups.*1\.1"),
         (
-            apis.OFFSET_DELETE,
+            OFFSET_DELETE,
             lambda admin: admin.delete_group_offsets("g", [T0]),
             r"OffsetDelete.*2\.4",
         ),
         (
-            apis.INCREMENTAL_ALTER_CONFIGS,
+            INCREMENTAL_ALTER_CONFIGS,
             lambda admin: admin.alter_configs("t", {"retention.ms": 1000}),
             r"IncrementalAlterConfigs.*2\.3",
         ),
-        (apis.DESCRIBE_CLUSTER, lambda admin: admin.describe_cluster(), r"DescribeCluster.*2\.8"),
-        (apis.DESCRIBE_LOG_DIRS, lambda admin: admin.describe_log_dirs(), r"DescribeLogDirs.*1\.0"),
+        (DESCRIBE_CLUSTER, lambda admin: admin.describe_cluster(), r"DescribeCluster.*2\.8"),
+        (DESCRIBE_LOG_DIRS, lambda admin: admin.describe_log_dirs(), r"DescribeLogDirs.*1\.0"),
     ],
-    ids=lambda value: value.name if isinstance(value, apis.Api) else "",
+    ids=lambda value: value.name if isinstance(value, Api) else "",
 )
-def test_what_an_administrator_asks_for(api: apis.Api, call: Callable[[Admin], object], words: str) -> None:
+def test_what_an_administrator_asks_for(api: Api, call: Callable[[Admin], object], words: str) -> None:
     with (
         old_broker({api.key: None}) as servers,
         Admin(bootstrap_servers=servers) as admin,
@@ -94,7 +104,7 @@ def test_what_an_administrator_asks_for(api: apis.Api, call: Callable[[Admin], o
 
 def test_the_record_with_the_largest_timestamp() -> None:
     with (
-        old_broker({apis.LIST_OFFSETS.key: 6}) as servers,
+        old_broker({LIST_OFFSETS.key: 6}) as servers,
         Admin(bootstrap_servers=servers) as admin,
         pytest.raises(UnsupportedVersionError, match=r"max_timestamp.*3\.0"),
     ):

@@ -14,9 +14,8 @@ import pytest
 
 from millstream import Admin, Consumer, Producer, TopicPartition
 from millstream.errors import ErrorCode
-from millstream.wire import apis
 from millstream.wire.messages.fetch import FetchRequest
-from millstream.wire.messages.groups import FindCoordinatorRequest
+from millstream.wire.messages.groups import HEARTBEAT, FindCoordinatorRequest
 from millstream.wire.schema import Request
 from tests.kafka import brokers
 from tests.kafka.frame_proxy import FrameProxy
@@ -91,7 +90,7 @@ def test_a_lost_coordinator_is_found_again(proxy: FrameProxy, partition: TopicPa
         consumer.subscribe([partition.topic])
         park_a_fetch(consumer, proxy, name)
         lookups = len(requests_of(proxy, name, FindCoordinatorRequest))
-        refusal = proxy.refusal = Refusal(apis.HEARTBEAT, ErrorCode.NOT_COORDINATOR, name)
+        refusal = proxy.refusal = Refusal(HEARTBEAT, ErrorCode.NOT_COORDINATOR, name)
         assert refusal.done.wait(SECONDS), "no heartbeat was refused"
         until(
             lambda: len(requests_of(proxy, name, FindCoordinatorRequest)) > lookups, "it was looked up again"

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from millstream.wire import apis, frames
+from millstream.wire import frames
+from millstream.wire.messages.group_admin import DESCRIBE_GROUPS
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from millstream.wire.schema import Request, Response
 
 _LOWEST: Final = {
-    apis.FIND_COORDINATOR: 0,
-    apis.JOIN_GROUP: 5,
-    apis.SYNC_GROUP: 3,
-    apis.HEARTBEAT: 3,
-    apis.LEAVE_GROUP: 0,
-    apis.DESCRIBE_GROUPS: 0,
-    apis.OFFSET_COMMIT: 7,
-    apis.OFFSET_FETCH: 1,
+    FIND_COORDINATOR: 0,
+    JOIN_GROUP: 5,
+    SYNC_GROUP: 3,
+    HEARTBEAT: 3,
+    LEAVE_GROUP: 0,
+    DESCRIBE_GROUPS: 0,
+    OFFSET_COMMIT: 7,
+    OFFSET_FETCH: 1,
 }
 """Older ones have no static members, and no defence against ghosts of first joins."""
 

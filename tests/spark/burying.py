@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from millstream.admin import Admin
 from millstream.errors import ErrorCode
-from millstream.wire import apis
-from millstream.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from millstream.wire.messages.groups import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.system.raw_client import RawClient
 
 
@@ -25,6 +24,6 @@ def bury(admin: Admin, group: str, client_id: str) -> None:
     (broker,) = admin.describe_cluster().brokers
     with RawClient(f"{broker.host}:{broker.port}") as client:
         request = LeaveGroupRequest(group_id=group, members=dead)
-        left = client.call(request, apis.LEAVE_GROUP.max_version, LeaveGroupResponse)
+        left = client.call(request, LEAVE_GROUP.max_version, LeaveGroupResponse)
     gone = {ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID}  # the second: its session has just ended
     assert left.error_code == 0 and gone.issuperset(one.error_code for one in left.members), left

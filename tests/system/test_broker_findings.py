@@ -87,9 +87,9 @@ def test_a_parked_fetch_ends_with_its_connection(broker: Broker, client: RawClie
     with RawClient(broker.address) as other:
         for _ in range(50):
             other.send(fetch_request(TOPIC, 0, max_wait_ms=600_000), 12)
-        until(lambda: broker.metrics.parked_fetches == 50, "fifty fetches wait")
-    until(lambda: broker.metrics.parked_fetches == 0, "none waits any more")
-    assert not broker.topics.get(TOPIC).partitions[0].waiters  # type: ignore[union-attr]
+        until(lambda: broker.services.metrics.parked_fetches == 50, "fifty fetches wait")
+    until(lambda: broker.services.metrics.parked_fetches == 0, "none waits any more")
+    assert not broker.services.topics.get(TOPIC).partitions[0].waiters  # type: ignore[union-attr]
 
 
 class TestInternalTopic:

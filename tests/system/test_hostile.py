@@ -17,9 +17,11 @@ import pytest
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import ErrorCode, InvalidTopicError
 from millstream.wire import apis
-from millstream.wire.messages.api_versions import ApiVersionsResponse
-from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.api_versions import API_VERSIONS, ApiVersionsResponse
+from millstream.wire.messages.fetch import FETCH, FetchRequest, FetchResponse
+from millstream.wire.messages.metadata import METADATA
 from millstream.wire.messages.produce import (
+    PRODUCE,
     InitProducerIdRequest,
     InitProducerIdResponse,
     PartitionProduceData,
@@ -79,13 +81,13 @@ ATTACKS = {
     "a frame that ends in its header": framed(b"\0\x03\0"),
     "an unknown API": framed(header(999, 0)),
     "a negative API": framed(header(-5, 0)),
-    "a version from the future": framed(header(apis.METADATA.key, 99)),
-    "a version of the past": framed(header(apis.FETCH.key, 0)),
+    "a version from the future": framed(header(METADATA.key, 99)),
+    "a version of the past": framed(header(FETCH.key, 0)),
     "a client id past the end": framed(struct.pack(">hhih", 3, 1, 1, 3000) + b"short"),
-    "a count of two billion topics": framed(header(apis.METADATA.key, 1) + struct.pack(">i", 2**31 - 1)),
-    "a negative count": framed(header(apis.METADATA.key, 1) + struct.pack(">i", -7)),
-    "a name past the end": framed(header(apis.METADATA.key, 1) + struct.pack(">ih", 1, 30000) + b"ab"),
-    "an endless varint": framed(header(apis.METADATA.key, 12) + b"\0" + b"\xff" * 20),
+    "a count of two billion topics": framed(header(METADATA.key, 1) + struct.pack(">i", 2**31 - 1)),
+    "a negative count": framed(header(METADATA.key, 1) + struct.pack(">i", -7)),
+    "a name past the end": framed(header(METADATA.key, 1) + struct.pack(">ih", 1, 30000) + b"ab"),
+    "an endless varint": framed(header(METADATA.key, 12) + b"\0" + b"\xff" * 20),
     "a web browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": bytes.fromhex("16030102000100") + bytes(100),
 }
@@ -100,7 +102,7 @@ def test_malformed_requests_close_the_connection(client: RawClient, attack: str)
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_closes_or_is_answered(broker: EmbeddedBroker, seed: int) -> None:
     rng = random.Random(seed)
-    api = rng.choice(list(apis.APIS.values()))
+    api = rng.choice(list(apis.all_apis().values()))
     version = rng.randint(api.min_version, api.max_version)
     with RawClient(broker.bootstrap_servers) as client:
         client.sock.sendall(framed(header(api.key, version) + rng.randbytes(rng.randint(0, 500))))
@@ -110,11 +112,11 @@ def test_noise_closes_or_is_answered(broker: EmbeddedBroker, seed: int) -> None:
 
 
 def test_a_newer_api_versions_is_answered_with_what_there_is(client: RawClient) -> None:
-    client.sock.sendall(framed(header(apis.API_VERSIONS.key, 99)))
+    client.sock.sendall(framed(header(API_VERSIONS.key, 99)))
     answer = ApiVersionsResponse.decode(client.receive_frame()[4:], 0)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     spoken = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert spoken[apis.FETCH.key] == (apis.FETCH.min_version, apis.FETCH.max_version)
+    assert spoken[FETCH.key] == (FETCH.min_version, FETCH.max_version)
 
 
 def produce_raw(client: RawClient, records: bytes | None) -> int:
@@ -200,7 +202,7 @@ def test_claimed_sizes_take_no_memory(broker: EmbeddedBroker) -> None:
     before = memory_mb(broker)
     attackers = [RawClient(broker.bootstrap_servers) for _ in range(200)]
     for attacker in attackers:
-        attacker.sock.sendall(struct.pack(">i", 104857600) + header(apis.PRODUCE.key, 9))
+        attacker.sock.sendall(struct.pack(">i", 104857600) + header(PRODUCE.key, 9))
     with RawClient(broker.bootstrap_servers) as other:
         assert other.produce(TOPIC, b"x").error_code == 0
     assert memory_mb(broker) - before < 50
@@ -215,7 +217,7 @@ def test_half_sent_requests_share_a_budget(tmp_path: Path) -> None:
         for attacker in attackers:
             attacker.sock.sendall(struct.pack(">i", 100_000_000) + bytes(6 << 20))
         until(
-            lambda: broker.metrics.bytes_in > 0 or broker._server.memory.total <= limit,
+            lambda: broker.services.metrics.bytes_in > 0 or broker._server.memory.total <= limit,
             "the budget is kept",
         )
         with RawClient(broker.address) as other:

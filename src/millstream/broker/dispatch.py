@@ -1,61 +1,51 @@
-"""Which handler answers which API. A family's module is imported when its first request comes."""
+"""Finds the handler of an API: the function that is marked with ``@handles`` in the family's module.
+
+The family ``fetch`` declares its messages in ``wire/messages/fetch.py`` and its handlers in
+``broker/handlers/fetch.py``. That module is imported when the first request of the family arrives. Requests
+for the group coordinator have no handler here: ``Broker.dispatch`` passes them on.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, Final
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
-from millstream.wire import apis
+from millstream.broker import handlers
+from millstream.wire.schema import Api
 
 Handler = Callable[[Any, Any, Any], Any]
-
-_HANDLERS: Final[dict[int, tuple[str, str]]] = {
-    apis.PRODUCE.key: ("produce", "handle_produce"),
-    apis.INIT_PRODUCER_ID.key: ("produce", "handle_init_producer_id"),
-    apis.FETCH.key: ("fetch", "handle_fetch"),
-    apis.LIST_OFFSETS.key: ("offsets", "handle_list_offsets"),
-    apis.OFFSET_FOR_LEADER_EPOCH.key: ("offsets", "handle_offset_for_leader_epoch"),
-    apis.API_VERSIONS.key: ("api_versions", "handle_api_versions"),
-    apis.METADATA.key: ("metadata", "handle_metadata"),
-    apis.DESCRIBE_CLUSTER.key: ("metadata", "handle_describe_cluster"),
-    apis.DESCRIBE_TOPIC_PARTITIONS.key: ("metadata", "handle_describe_topic_partitions"),
-    apis.CREATE_TOPICS.key: ("topics", "handle_create_topics"),
-    apis.DELETE_TOPICS.key: ("topics", "handle_delete_topics"),
-    apis.CREATE_PARTITIONS.key: ("topics", "handle_create_partitions"),
-    apis.DELETE_RECORDS.key: ("topics", "handle_delete_records"),
-    apis.DESCRIBE_CONFIGS.key: ("configs", "handle_describe_configs"),
-    apis.ALTER_CONFIGS.key: ("configs", "handle_alter_configs"),
-    apis.INCREMENTAL_ALTER_CONFIGS.key: ("configs", "handle_incremental_alter_configs"),
-    apis.FIND_COORDINATOR.key: ("groups", "handle_find_coordinator"),
-    apis.JOIN_GROUP.key: ("groups", "handle_group_request"),
-    apis.SYNC_GROUP.key: ("groups", "handle_group_request"),
-    apis.HEARTBEAT.key: ("groups", "handle_group_request"),
-    apis.LEAVE_GROUP.key: ("groups", "handle_group_request"),
-    apis.OFFSET_COMMIT.key: ("groups", "handle_group_request"),
-    apis.OFFSET_FETCH.key: ("groups", "handle_group_request"),
-    apis.OFFSET_DELETE.key: ("groups", "handle_group_request"),
-    apis.DESCRIBE_GROUPS.key: ("groups", "handle_group_request"),
-    apis.LIST_GROUPS.key: ("groups", "handle_group_request"),
-    apis.DELETE_GROUPS.key: ("groups", "handle_group_request"),
-    apis.DESCRIBE_LOG_DIRS.key: ("cluster", "handle_describe_log_dirs"),
-    apis.ALTER_REPLICA_LOG_DIRS.key: ("cluster", "handle_alter_replica_log_dirs"),
-    apis.ELECT_LEADERS.key: ("cluster", "handle_elect_leaders"),
-    apis.ALTER_PARTITION_REASSIGNMENTS.key: ("cluster", "handle_alter_partition_reassignments"),
-    apis.LIST_PARTITION_REASSIGNMENTS.key: ("cluster", "handle_list_partition_reassignments"),
-    apis.DESCRIBE_QUORUM.key: ("cluster", "handle_describe_quorum"),
-    apis.SASL_HANDSHAKE.key: ("sasl", "handle_sasl_handshake"),
-    apis.SASL_AUTHENTICATE.key: ("sasl", "handle_sasl_authenticate"),
-}
-
-_found: dict[int, Handler] = {}
+"""``(broker, request, context) -> response``, or None if the handler replies through ``context`` later."""
+_H = TypeVar("_H", bound=Handler)
 
 
-def handler_of(api_key: int) -> Handler:
-    """The function that answers requests of this API."""
-    handler = _found.get(api_key)
+_HANDLERS: Final[dict[Api, Handler]] = {}
+_NOTES: Final[dict[Api, str]] = {}
+
+
+def handles(api: Api, *, note: str = "") -> Callable[[_H], _H]:
+    """Mark the function that answers an API. ``note`` is for the docs: how the answer differs from Kafka."""
+
+    def register(handler: _H) -> _H:
+        _HANDLERS[api] = handler
+        _NOTES[api] = note
+        return handler
+
+    return register
+
+
+def handler_of(api: Api) -> Handler:
+    """Return the function that answers requests of this API."""
+    handler = _HANDLERS.get(api)
     if handler is None:
-        module, name = _HANDLERS[api_key]
-        handler = getattr(importlib.import_module(f"millstream.broker.handlers.{module}"), name)
-        _found[api_key] = handler
+        importlib.import_module(f"{handlers.__name__}.{api.family}")
+        handler = _HANDLERS[api]
     return handler
+
+
+def handler_notes() -> Mapping[Api, str]:
+    """Return the note of every handler."""
+    for module in pkgutil.iter_modules(handlers.__path__, f"{handlers.__name__}."):
+        importlib.import_module(module.name)
+    return _NOTES

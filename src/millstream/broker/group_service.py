@@ -1,7 +1,7 @@
-"""The group coordinator's driver: its records into ``__consumer_offsets``, its answers to the clients.
+"""Runs the group coordinator: stores its records in ``__consumer_offsets`` and sends its answers.
 
-The coordinator decides; this makes it durable. What it asks for is appended at once, reported back when the
-flusher says that it is on the disk, and always in the order in which it was asked for.
+The coordinator decides; this makes its decisions durable. Records are appended at once, and reported back
+when the flusher has synced them, in the order in which the coordinator returned them.
 """
 
 from __future__ import annotations
@@ -9,23 +9,21 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Set
+from typing import Final
 
+from millstream.broker.flusher import Flusher, SyncableLog
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
+from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
-from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic
+from millstream.broker.request_context import RequestContext
+from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
 from millstream.model import TopicPartition
+from millstream.net.reactor import Reactor, Timer
 from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
-from millstream.wire.schema import Request
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.flusher import SyncableLog
-    from millstream.broker.server import RequestContext
-    from millstream.net.reactor import Timer
+from millstream.wire.schema import Api, Request
 
 log = logging.getLogger("millstream.broker.groups")
 
@@ -34,8 +32,8 @@ _MAX_BATCH_BYTES: Final = 64 << 20
 """The most that one stored batch may decompress to; ours are not compressed."""
 
 
-class _Write:
-    """One outcome's records on their way to the disk."""
+class _PendingWrite:
+    """The records of one outcome until they are durable or have failed."""
 
     __slots__ = ("error", "settled", "token")
 
@@ -48,33 +46,41 @@ class _Write:
 class GroupService:
     """Runs one coordinator on the broker's event loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._coordinator = GroupCoordinator(
-            broker.settings.groups, lambda: str(uuid.uuid4()), self._partition_exists
-        )
-        self._writes: deque[_Write] = deque()
+    def __init__(
+        self,
+        topics: Topics,
+        settings: GroupSettings,
+        flusher: Flusher,
+        reactor: Reactor,
+        epoch_ms: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._flusher = flusher
+        self._reactor = reactor
+        self._epoch_ms = epoch_ms
+        self._coordinator = GroupCoordinator(settings, lambda: str(uuid.uuid4()), self._partition_exists)
+        self._writes: deque[_PendingWrite] = deque()
         self._timer: Timer | None = None
 
     @property
-    def coordinator(self) -> GroupCoordinator:
-        """To read its counters and gauges."""
-        return self._coordinator
+    def apis(self) -> Set[Api]:
+        """The APIs that ``handle`` answers."""
+        return self._coordinator.apis
 
     def load(self) -> None:
-        """Replay ``__consumer_offsets``, then open for requests."""
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        """Replay ``__consumer_offsets``, then accept requests."""
+        topic = self._topics.get(OFFSETS_TOPIC)
         for partition in topic.partitions if topic is not None else ():
             for record in _stored_records(partition):
                 self._coordinator.apply(record)
         self._take(self._coordinator.loaded(self._moment()))
-        # A crash may have come between a topic's deletion and that of its offsets.
+        # A crash may have come between the deletion of a topic and that of its offsets.
         for name in self._coordinator.committed_topics():
-            if self._broker.topics.get(name) is None:
+            if self._topics.get(name) is None:
                 self.topic_deleted(name)
 
     def handle(self, request: Request, context: RequestContext) -> None:
-        """Pass a request on; the coordinator's outcomes answer it, now or later."""
+        """Pass a request to the coordinator, whose outcomes answer it now or later."""
         caller = Caller(context.client_id, context.client_host, context.version)
         self._take(self._coordinator.handle(request, context, caller, self._moment()))
 
@@ -82,7 +88,7 @@ class GroupService:
         self._take(self._coordinator.topic_deleted(name, self._moment()))
 
     def stop(self) -> None:
-        """Answer what is parked, and take no more."""
+        """Answer the parked requests, and refuse new ones."""
         if self._timer is not None:
             self._timer.cancel()
         self._take(self._coordinator.stop(self._moment()))
@@ -93,10 +99,10 @@ class GroupService:
         for reply in outcome.replies:
             reply.ticket.reply(reply.response)
         if outcome.token is not None:
-            self._write(_Write(outcome.token), outcome.records)
+            self._write(_PendingWrite(outcome.token), outcome.records)
         self._plan_tick()
 
-    def _write(self, write: _Write, records: Iterable[GroupRecord]) -> None:
+    def _write(self, write: _PendingWrite, records: Iterable[GroupRecord]) -> None:
         self._writes.append(write)
         try:
             partitions = self._append(records)
@@ -108,12 +114,12 @@ class GroupService:
         def durable(failures: dict[SyncableLog, Exception]) -> None:
             self._settle(write, ErrorCode.KAFKA_STORAGE_ERROR if failures else ErrorCode.NONE)
 
-        self._broker.flusher.when_durable((partition.log for partition in partitions), durable)
+        self._flusher.when_durable((partition.log for partition in partitions), durable)
 
     def _append(self, records: Iterable[GroupRecord]) -> list[Partition]:
-        """Append each group's records to the partition that is the group's own, in one batch each."""
+        """Append the records to the partitions of their groups, one batch per partition."""
         topic = self._offsets_topic()
-        epoch_ms = self._broker.epoch_ms()
+        epoch_ms = self._epoch_ms()
         by_partition: dict[int, list[RecordData]] = {}
         for record in records:
             key, value = encode_record(record)
@@ -127,11 +133,11 @@ class GroupService:
         return partitions
 
     def _offsets_topic(self) -> Topic:
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
-        return topic if topic is not None else self._broker.create_offsets_topic()
+        topic = self._topics.get(OFFSETS_TOPIC)
+        return topic if topic is not None else self._topics.create_offsets_topic()
 
-    def _settle(self, write: _Write, error: int) -> None:
-        """Report writes in the order in which they were asked for, however their syncs end."""
+    def _settle(self, write: _PendingWrite, error: int) -> None:
+        """Report writes in the order in which they were requested, whichever sync ends first."""
         write.settled, write.error = True, error
         while self._writes and self._writes[0].settled:
             done = self._writes.popleft()
@@ -149,21 +155,21 @@ class GroupService:
             if self._timer.callback is not None and self._timer.deadline_ms == deadline_ms:
                 return
             self._timer.cancel()
-        self._timer = None if deadline_ms is None else self._broker.reactor.call_at(deadline_ms, self._tick)
+        self._timer = None if deadline_ms is None else self._reactor.call_at(deadline_ms, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         self._take(self._coordinator.tick(self._moment()))
 
     def _moment(self) -> Moment:
-        return Moment(self._broker.reactor.now_ms(), self._broker.epoch_ms())
+        return Moment(self._reactor.now_ms(), self._epoch_ms())
 
     def _partition_exists(self, partition: TopicPartition) -> bool:
-        return self._broker.topics.partition(partition.topic, partition.partition) is not None
+        return self._topics.partition(partition.topic, partition.partition) is not None
 
 
 def _stored_records(partition: Partition) -> Iterable[GroupRecord]:
-    """The records of one partition, from its start. What cannot be read is reported and passed over."""
+    """Read the records of one partition, from its start. Damaged ones are logged and skipped."""
     for batch in _stored_batches(partition):
         try:
             records = decode_batch(batch, max_decompressed_bytes=_MAX_BATCH_BYTES)
@@ -190,7 +196,7 @@ def _decoded(partition: Partition, records: Iterable[RecordData]) -> Iterable[Gr
             decoded = decode_record(record.key, record.value)
         except CorruptMessage as error:
             where = TopicPartition(partition.topic, partition.index)
-            log.error("%s offset %d is no group record: %s", where, record.offset, error)
+            log.error("%s offset %d is not a group record: %s", where, record.offset, error)
             continue
         if decoded is not None:
             yield decoded

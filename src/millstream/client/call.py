@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.errors import MillstreamError
-from millstream.wire.apis import FETCH
+from millstream.wire.messages.fetch import FETCH
 from millstream.wire.schema import Request, Response
 
 log = logging.getLogger("millstream.client")

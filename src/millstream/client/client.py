@@ -31,8 +31,9 @@ from millstream.client.metrics import ClientMetrics
 from millstream.config import ClientConfig
 from millstream.errors import ClosedError, MillstreamError
 from millstream.net.reactor import Timer
-from millstream.wire.apis import FETCH, PRODUCE
+from millstream.wire.messages.fetch import FETCH
 from millstream.wire.messages.groups import FindCoordinatorResponse
+from millstream.wire.messages.produce import PRODUCE
 from millstream.wire.schema import Request
 
 log = logging.getLogger("millstream.client")

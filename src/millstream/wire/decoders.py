@@ -1,4 +1,4 @@
-"""The source of the functions that read messages; see ``compile`` for what they promise.
+"""Generates the functions that decode messages; ``schema`` says what they guarantee.
 
 A generated function looks like this (FetchRequest, abridged)::
 
@@ -21,47 +21,58 @@ A generated function looks like this (FetchRequest, abridged)::
             raise length_error('topics', n)
         return o0, pos
 
-Reading past the end of the frame raises IndexError or struct.error, which the caller translates: only what
-would otherwise go unnoticed, such as a slice that is cut short, is checked here.
+Reading past the end of the frame raises IndexError or struct.error, which the caller translates. The
+generated code checks only what would otherwise go unnoticed, such as a slice that is cut short.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from millstream.errors import CorruptMessage
-from millstream.wire.compile import FIXED, LONGEST_STRING, Source, minimum_size
-
-if TYPE_CHECKING:
-    from millstream.wire.schema import Field, Message, Struct
+from millstream.wire.fields import FIXED, LONGEST_STRING, Field, HasFields
+from millstream.wire.source import Source
 
 _SLICES: Final = {
-    # As in Kafka, text that is not UTF-8 is no reason to refuse a message: its user checks what it says.
+    # As in Kafka, text that is not UTF-8 is no reason to refuse a message: whoever uses the text checks it.
     "string": "buf[pos:stop].tobytes().decode('utf-8', 'replace')",
     "bytes": "buf[pos:stop].tobytes()",
     "records": "buf[pos:stop]",
 }
 
 
-def write(message: type[Message], version: int) -> Source:
-    """The decoder of one version of a message."""
+def write(message: type[HasFields], version: int, *, flexible: bool) -> Source:
+    """Generate the decoder of one version of a message."""
     source = Source(f"{message.__name__} v{version} decoder", **_RUNTIME)
     source.head = "def decode(buf, pos, end, left):"
-    _Writer(source, version, version >= message.flexible).struct(message, "o0", 0)
+    _DecoderWriter(source, version, flexible).struct(message, "o0", 0)
     source.line("return o0, pos")
     return source
 
 
-class _Writer:
-    """Writes statements that read values at ``pos`` and move it on; ``depth`` keeps variables apart."""
+def minimum_size(field: Field, version: int, flexible: bool) -> int:
+    """Return the fewest bytes that a value of this field can take; claimed counts are checked against it."""
+    if field.kind in FIXED:
+        return FIXED[field.kind][1]
+    if field.kind == "struct" and not field.null_allowed(version):
+        assert field.struct_type is not None, "a struct field has a type"
+        inner = [f for f in field.struct_type.__fields__ if f.present(version) and f.tag is None]
+        return max(1, sum(minimum_size(f, version, flexible) for f in inner) + flexible)
+    if flexible or field.kind == "struct":
+        return 1  # a compact length, or the mark of a null struct
+    return 2 if field.kind == "string" else 4
+
+
+class _DecoderWriter:
+    """Writes statements that read values at ``pos`` and advance it. ``depth`` numbers nested variables."""
 
     def __init__(self, source: Source, version: int, flexible: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
 
-    def struct(self, struct_type: type[Struct], target: str, depth: int) -> None:
+    def struct(self, struct_type: type[HasFields], target: str, depth: int) -> None:
         line = self.source.line
         line(f"{target} = new({self.source.named(struct_type)})")
         tagged = []
@@ -170,7 +181,7 @@ class _Writer:
             source.line(f"{target} = {item}")
 
     def tags(self, tagged: list[Field], target: str, depth: int) -> None:
-        """The tagged fields at a flexible struct's end; those that nobody declared are passed over."""
+        """The tagged fields at a flexible struct's end; undeclared tags are skipped."""
         source = self.source
         source.line("if not buf[pos]: pos += 1")
         if not tagged:
@@ -192,7 +203,7 @@ class _Writer:
                 source.line(f"if pos != {stop}: raise tag_error({tag}, {stop} - pos)")
 
 
-# ----------------------------------------------------------------- what the generated code calls by name
+# ------------------------------------------------------------------- functions that the generated code calls
 
 
 def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
@@ -219,7 +230,7 @@ def read_tag(buf: memoryview, pos: int, end: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: memoryview, pos: int, end: int, left: int) -> tuple[int, int]:
-    """Pass over tagged fields; returns the position after them, and how many elements are still allowed."""
+    """Skip tagged fields; return the position after them, and how many elements are still allowed."""
     count, pos = read_uvarint(buf, pos)
     if count > left:
         raise _count_error("the tagged fields", count)
@@ -252,7 +263,9 @@ def _short_error(name: str, claimed: int, left: int) -> CorruptMessage:
 
 
 def _count_error(name: str, count: int) -> CorruptMessage:
-    return CorruptMessage(f"{name} claims {count} elements: the message has no room, or may not have so many")
+    return CorruptMessage(
+        f"{name} claims {count} elements: the message has no room for them, or may not have that many"
+    )
 
 
 def _tag_error(tag: int, left: int) -> CorruptMessage:

@@ -1,4 +1,4 @@
-"""The source of the functions that write messages; see ``compile`` for what they promise.
+"""Generates the functions that encode messages; ``schema`` says what they guarantee.
 
 A generated function looks like this (FetchRequest, abridged)::
 
@@ -12,34 +12,34 @@ A generated function looks like this (FetchRequest, abridged)::
         for o1 in v:
             ...
 
-A value that its field cannot hold makes it raise whatever Python raises: ``faults`` then looks for the field
-at leisure. Only what would be written wrongly without a word is checked here.
+A value that its field cannot hold makes it raise whatever Python raises; ``faults`` then finds the field. The
+generated code checks only what would otherwise be written wrongly in silence.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from millstream.errors import UnsupportedVersionError
-from millstream.wire.compile import FIXED, LONGEST_STRING, Source
-
-if TYPE_CHECKING:
-    from millstream.wire.schema import Field, Message, Struct
+from millstream.wire.fields import FIXED, LONGEST_STRING, Field, HasFields
+from millstream.wire.source import Source
 
 
-def write(message: type[Message], version: int) -> Source:
-    """The encoder of one version of a message."""
+def write(message: type[HasFields], version: int, *, flexible: bool, lossless: bool = False) -> Source:
+    """Generate the encoder of one version of a message.
+
+    A ``lossless`` one refuses fields that are set, that the version lacks, and that are not ignorable.
+    """
     source = Source(f"{message.__name__} v{version} encoder", **_RUNTIME)
     source.head = "def encode(o0, buf, payloads):"
     source.line("append = buf.append")
-    flexible = version >= message.flexible
-    _Writer(source, version, flexible, message.lossless).struct(message, "o0", 0)
+    _EncoderWriter(source, version, flexible, lossless).struct(message, "o0", 0)
     return source
 
 
-class _Writer:
-    """Writes statements that append values to ``buf``; ``depth`` keeps variables apart."""
+class _EncoderWriter:
+    """Writes statements that append values to ``buf``. ``depth`` numbers nested variables."""
 
     def __init__(self, source: Source, version: int, flexible: bool, lossless: bool) -> None:
         self.source = source
@@ -47,7 +47,7 @@ class _Writer:
         self.flexible = flexible
         self.lossless = lossless
 
-    def struct(self, struct_type: type[Struct], owner: str, depth: int) -> None:
+    def struct(self, struct_type: type[HasFields], owner: str, depth: int) -> None:
         tagged = []
         run: list[Field] = []
         for field in struct_type.__fields__:
@@ -185,7 +185,7 @@ class _Writer:
         return f"({value} == {self.source.constant(field.default)})"
 
 
-# ----------------------------------------------------------------- what the generated code calls by name
+# ------------------------------------------------------------------- functions that the generated code calls
 
 
 def uvarint(value: int) -> bytes:

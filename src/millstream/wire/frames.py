@@ -1,11 +1,11 @@
-"""Whole requests and responses as they cross a connection: a size, a header, a body.
+"""Requests and responses as they cross a connection: a size, a header and a body.
 
-A frame is what follows the four bytes of its size. Encoders return chunks to be sent one after the other, the
-size in front, with record payloads exactly as they were given: nothing large is copied.
+A frame is what follows the four bytes of its size. Encoders return chunks to be sent in order, starting with
+the size. Record payloads are chunks of their own, exactly as they were given: nothing large is copied.
 
-Headers have two forms. In flexible versions (KIP-482) they end in tagged fields, of which there are none yet;
-the client id keeps its old encoding. Responses to ApiVersions always begin with the old form, as a client may
-not know yet what the broker speaks.
+Headers have two forms. In flexible versions (KIP-482) they end in tagged fields, of which none exist yet; the
+client id keeps its old encoding. Responses to ApiVersions always have the old form, because the client may
+not know the broker's versions yet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from millstream.errors import CorruptMessage, UnsupportedVersionError
 from millstream.wire import apis
+from millstream.wire.decoders import skip_tags
+from millstream.wire.faults import EncodeError
+from millstream.wire.messages.api_versions import API_VERSIONS
 from millstream.wire.schema import Request, Response
 
 _SIZE: Final = struct.Struct(">i")
@@ -30,7 +33,7 @@ _UNSUPPORTED_VERSION: Final = b"\0\x23"
 
 
 class RequestHeader(NamedTuple):
-    """Which API and version a request is for, the number that its response repeats, and who asks."""
+    """The API and version of a request, the correlation id that its response repeats, and the client id."""
 
     api_key: int
     version: int
@@ -39,10 +42,10 @@ class RequestHeader(NamedTuple):
 
 
 class UnknownRequestError(UnsupportedVersionError):
-    """A well-formed header for an API or a version that is not spoken here."""
+    """The header is well formed, but its API or version is not supported here."""
 
     def __init__(self, header: RequestHeader) -> None:
-        api = apis.APIS.get(header.api_key)
+        api = apis.find(header.api_key)
         what = f"{api.name} has versions {api.min_version} to {api.max_version}" if api else "no such API"
         super().__init__(f"API {header.api_key} version {header.version} is not supported: {what}")
         self.args = (header,)
@@ -53,14 +56,14 @@ class UnknownRequestError(UnsupportedVersionError):
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
-    """The chunks of one framed request; raises EncodeError where a value does not fit its field."""
+    """Return the chunks of one framed request. Raises EncodeError if a value does not fit its field."""
     api = request.api
     if client_id is None:
         buffer = bytearray(_SIZED_REQUEST_HEADER.pack(0, api.key, version, correlation_id, -1))
     else:
         client = client_id.encode()
         if len(client) > 0x7FFF:
-            raise _encode_error(f"the client id has {len(client)} bytes: at most {0x7FFF} fit")
+            raise EncodeError(f"the client id has {len(client)} bytes: at most {0x7FFF} fit")
         buffer = bytearray(_SIZED_REQUEST_HEADER.pack(0, api.key, version, correlation_id, len(client)))
         buffer += client
     if version >= api.flexible:
@@ -69,19 +72,19 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Any]:
-    """The chunks of one framed response; raises EncodeError where a value does not fit its field."""
+    """Return the chunks of one framed response. Raises EncodeError if a value does not fit its field."""
     buffer = bytearray(_SIZED_RESPONSE_HEADER.pack(0, correlation_id))
     api = response.api
-    if version >= api.flexible and api is not apis.API_VERSIONS:
+    if version >= api.flexible and api is not API_VERSIONS:
         buffer.append(0)
     return _framed(buffer, response.encode_into(buffer, version))
 
 
 def _framed(buffer: bytearray, payloads: list[tuple[int, Any]]) -> list[Any]:
-    """Write the size to the buffer's front, and put the payloads in their places between its pieces."""
+    """Write the size to the front of the buffer, and split the buffer where payloads belong."""
     size = len(buffer) - 4 + sum([len(payload) for _, payload in payloads])
     if size > LARGEST_FRAME:
-        raise _encode_error(f"a frame of {size} bytes is larger than the protocol allows")
+        raise EncodeError(f"a frame of {size} bytes is larger than the protocol allows")
     _SIZE.pack_into(buffer, 0, size)
     if not payloads:
         return [buffer]
@@ -96,30 +99,24 @@ def _framed(buffer: bytearray, payloads: list[tuple[int, Any]]) -> list[Any]:
     return chunks
 
 
-def _encode_error(text: str) -> Exception:
-    from millstream.wire.faults import EncodeError
-
-    return EncodeError(text)
-
-
 # -------------------------------------------------------------------------------------------- decoding
 
 
 def peek_api_key(frame: memoryview) -> int:
-    """The API of a frame that may be incomplete; raises CorruptMessage under two bytes."""
+    """Return the API key of a request frame, which may be incomplete. Raises CorruptMessage."""
     if len(frame) < 2:
         raise CorruptMessage("a request frame ends inside its header")
     return int.from_bytes(frame[:2], "big", signed=True)
 
 
 def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
-    """Read a request; UnknownRequestError (with the header) where we speak no such API or version.
+    """Read a request. Raises UnknownRequestError, with the header, for an unsupported API or version.
 
     Bytes after the request are ignored, as in Kafka.
     """
     header, position = _decode_request_header(frame)
     _, version, _, _ = header
-    api = apis.APIS.get(header[0])
+    api = apis.find(header[0])
     if api is None or not api.min_version <= version <= api.max_version:
         raise UnknownRequestError(header)
     if version >= api.flexible:
@@ -147,17 +144,17 @@ def _decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 
 def decode_response(request_type: type[Request], version: int, frame: memoryview) -> tuple[int, Response]:
-    """Read the response to a request of this type and version: its correlation id, and the message.
+    """Read the response to a request of this type and version; return its correlation id and the message.
 
     A broker that does not know our version of ApiVersions answers in version 0 with UNSUPPORTED_VERSION
-    (KIP-511): that answer is read as such. Bytes after the response are ignored, as in Kafka.
+    (KIP-511); this reads that answer too. Bytes after the response are ignored, as in Kafka.
     """
     api = request_type.api
     if len(frame) < 4:
         raise CorruptMessage("a response frame ends inside its header")
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
     position = 4
-    if api is apis.API_VERSIONS:
+    if api is API_VERSIONS:
         if bytes(frame[4:6]) == _UNSUPPORTED_VERSION:
             version = 0
     elif version >= api.flexible:
@@ -167,11 +164,9 @@ def decode_response(request_type: type[Request], version: int, frame: memoryview
 
 
 def _skip_header_tags(frame: memoryview, position: int) -> int:
-    """Pass over the tagged fields of a flexible header, none of which is known to us."""
+    """Skip the tagged fields of a flexible header; none is defined yet."""
     if position < len(frame) and not frame[position]:
         return position + 1
-    from millstream.wire.decoders import skip_tags
-
     try:
         position, _ = skip_tags(frame, position, len(frame), Request.max_elements)
     except IndexError:

@@ -1,181 +1,99 @@
-"""Kafka's messages as Python classes: what is declared here is compiled to encoders and decoders.
+"""Kafka's messages as Python classes, whose encoders and decoders are generated from the declaration.
 
-A message is a class whose fields say their type on the wire and the versions that carry them::
+An API is declared beside its request and its response. A field says its type on the wire and the versions
+that carry it::
+
+    FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
 
     class FetchPartition(Struct):
         partition: int = int32()
         current_leader_epoch: int = int32("9+", default=-1)
 
-    class FetchRequest(Request, api=apis.FETCH):
+    class FetchRequest(Request, api=FETCH):
         topics: list[FetchTopic] = array(FetchTopic)
 
 One class serves every version of its API: a field that a version lacks is not written, and reads as its
-default. Declaring costs next to nothing; the code that encodes and decodes one version of one message is
-generated when it is first used (see ``compile``).
+default. Declaring a message is cheap. The function that encodes or decodes one version is generated on first
+use; to see one, print ``decoders.write(FetchRequest, 12, flexible=True).text``.
+
+What the generated code guarantees:
+
+- Runs of fixed-size fields are packed and unpacked by one ``struct`` call, and nested structs are read and
+  written in place: one message is one function.
+- Every length is checked against the end of the frame before it is used. Every count is checked against the
+  bytes that its elements need at least, and against ``max_elements``: a hostile frame costs little more than
+  its size.
+- Record payloads are views of the frame when read, and separate chunks when written: they are never copied.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Self, dataclass_transform
 
-from millstream.errors import CorruptMessage
-from millstream.wire import compile as compiler
-from millstream.wire.apis import NEVER
-
-if TYPE_CHECKING:
-    from millstream.wire.apis import Api
+from millstream.errors import CorruptMessage, UnsupportedVersionError
+from millstream.wire import decoders, encoders
+from millstream.wire.fields import MISSING, NEVER, Field, HasFields, Versions
+from millstream.wire.source import Source
 
 ZERO_UUID: Final = bytes(16)
 """The topic id of a topic that has none."""
 
-_MISSING: Final[Any] = object()
+Decoder = Callable[[memoryview, int, int, int], tuple[Any, int]]
+"""``(view, position, end, elements left) -> (message, position)``."""
 
-Versions = tuple[int, int]
-_ALL: Final[Versions] = (0, NEVER)
-
-
-def parse_versions(text: str) -> Versions:
-    """``"3+"``, ``"2-4"`` or ``"7"`` as an inclusive range."""
-    low, dash, high = text.rstrip("+").partition("-")
-    if text.endswith("+"):
-        return int(low), _ALL[1]
-    return int(low), int(high) if dash else int(low)
+Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
+"""``(message, buffer, payloads)`` appends the message to both; see ``Message.encode_into``."""
 
 
-class Field:
-    """One field as declared: its type on the wire, and the versions that carry it."""
+# ------------------------------------------------------------------------------------------ field types
+#
+# ``versions`` are those that carry the field, ``nullable`` those in which it may be null. A field without a
+# ``default`` must be given. ``tag`` makes it a tagged field (KIP-482). ``ignorable=False`` marks a field of a
+# request whose meaning would be lost on a broker too old to carry it: encoding such a version with the field
+# set raises UnsupportedVersionError.
 
-    __slots__ = (
-        "default",
-        "element",
-        "ignorable",
-        "kind",
-        "name",
-        "nullable",
-        "required",
-        "struct_type",
-        "tag",
-        "versions",
-    )
 
-    def __init__(
-        self,
-        kind: str,
-        versions: str | None,
-        default: Any,
-        zero: Any,
+def _fixed(kind: str, zero: Any) -> Callable[..., Any]:
+    def declare(
+        versions: str | None = None, *, default: Any = MISSING, tag: int | None = None, ignorable: bool = True
+    ) -> Any:
+        return Field(kind, versions, default, zero, tag=tag, ignorable=ignorable)
+
+    return declare
+
+
+def _sized(kind: str, zero: Any) -> Callable[..., Any]:
+    def declare(
+        versions: str | None = None,
         *,
+        default: Any = MISSING,
         nullable: str | None = None,
         tag: int | None = None,
         ignorable: bool = True,
-        element: Field | None = None,
-        struct_type: type[Struct] | None = None,
-    ) -> None:
-        assert tag is None or 0 <= tag < 128, "the compiler writes tags as one byte"
-        self.kind = kind
-        self.versions = parse_versions(versions) if versions else _ALL
-        self.nullable = parse_versions(nullable) if nullable else None
-        self.tag = tag
-        self.default = zero if default is _MISSING else default
-        self.required = default is _MISSING
-        self.ignorable = ignorable
-        self.element = element
-        self.struct_type = struct_type
-        self.name = ""
+    ) -> Any:
+        return Field(kind, versions, default, zero, nullable=nullable, tag=tag, ignorable=ignorable)
 
-    def present(self, version: int) -> bool:
-        return self.versions[0] <= version <= self.versions[1]
-
-    def null_allowed(self, version: int) -> bool:
-        return self.nullable is not None and self.nullable[0] <= version <= self.nullable[1]
+    return declare
 
 
-# The field types. ``ignorable=False`` marks a field of a request whose meaning would be lost on a broker too
-# old to carry it: encoding such a version with the field set raises UnsupportedVersionError.
+boolean = _fixed("bool", False)
+int8 = _fixed("int8", 0)
+int16 = _fixed("int16", 0)
+uint16 = _fixed("uint16", 0)
+int32 = _fixed("int32", 0)
+int64 = _fixed("int64", 0)
+float64 = _fixed("float64", 0.0)
+uuid = _fixed("uuid", ZERO_UUID)
+"""A topic or directory id: 16 raw bytes."""
+string = _sized("string", "")
+"""Text in UTF-8, at most 32,767 bytes."""
+data = _sized("bytes", b"")
+"""Opaque bytes, copied out of the frame: small values such as assignments."""
 
 
-def boolean(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """True or false, in one byte."""
-    return Field("bool", versions, default, False, tag=tag, ignorable=ignorable)
-
-
-def int8(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """One byte, signed."""
-    return Field("int8", versions, default, 0, tag=tag, ignorable=ignorable)
-
-
-def int16(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """Two bytes, signed."""
-    return Field("int16", versions, default, 0, tag=tag, ignorable=ignorable)
-
-
-def uint16(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """Two bytes, unsigned: a port."""
-    return Field("uint16", versions, default, 0, tag=tag, ignorable=ignorable)
-
-
-def int32(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """Four bytes, signed."""
-    return Field("int32", versions, default, 0, tag=tag, ignorable=ignorable)
-
-
-def int64(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """Eight bytes, signed."""
-    return Field("int64", versions, default, 0, tag=tag, ignorable=ignorable)
-
-
-def float64(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """Eight bytes of floating point."""
-    return Field("float64", versions, default, 0.0, tag=tag, ignorable=ignorable)
-
-
-def uuid(
-    versions: str | None = None, *, default: Any = _MISSING, tag: int | None = None, ignorable: bool = True
-) -> Any:
-    """A topic or directory id: 16 raw bytes."""
-    return Field("uuid", versions, default, ZERO_UUID, tag=tag, ignorable=ignorable)
-
-
-def string(
-    versions: str | None = None,
-    *,
-    default: Any = _MISSING,
-    nullable: str | None = None,
-    tag: int | None = None,
-    ignorable: bool = True,
-) -> Any:
-    """Text in UTF-8, of at most 32,767 bytes."""
-    return Field("string", versions, default, "", nullable=nullable, tag=tag, ignorable=ignorable)
-
-
-def data(
-    versions: str | None = None,
-    *,
-    default: Any = _MISSING,
-    nullable: str | None = None,
-    tag: int | None = None,
-    ignorable: bool = True,
-) -> Any:
-    """Opaque bytes, decoded to ``bytes`` of their own: small things such as assignments."""
-    return Field("bytes", versions, default, b"", nullable=nullable, tag=tag, ignorable=ignorable)
-
-
-def records(versions: str | None = None, *, default: Any = _MISSING, nullable: str | None = None) -> Any:
+def records(versions: str | None = None, *, default: Any = MISSING, nullable: str | None = None) -> Any:
     """Record batches: decoded to a view of the frame and encoded as a chunk of its own, so never copied."""
     return Field("records", versions, default, None, nullable=nullable)
 
@@ -184,13 +102,13 @@ def array(
     element: type[Struct] | Any,
     versions: str | None = None,
     *,
-    default: Any = _MISSING,
+    default: Any = MISSING,
     nullable: str | None = None,
     tag: int | None = None,
     ignorable: bool = True,
 ) -> Any:
     """A list of structs, or of a simple type: ``array(FetchTopic)``, ``array(int32())``."""
-    item = element if isinstance(element, Field) else _struct_field(element)
+    item = element if isinstance(element, Field) else nested(element)
     return Field(
         "array", versions, default, [], nullable=nullable, tag=tag, ignorable=ignorable, element=item
     )
@@ -200,7 +118,7 @@ def nested(
     of: type[Struct],
     versions: str | None = None,
     *,
-    default: Any = _MISSING,
+    default: Any = MISSING,
     nullable: str | None = None,
     tag: int | None = None,
     ignorable: bool = True,
@@ -211,9 +129,7 @@ def nested(
     )
 
 
-def _struct_field(of: type[Struct]) -> Field:
-    item: Field = nested(of)
-    return item
+# ---------------------------------------------------------------------------------- structs and messages
 
 
 @dataclass_transform(
@@ -251,14 +167,12 @@ class StructMeta(type):
         return super().__new__(mcs, name, bases, namespace, **keywords)
 
 
-class Struct(metaclass=StructMeta):
+class Struct(HasFields, metaclass=StructMeta):
     """A group of fields. Built with keywords; fields without a declared default must be given."""
 
-    __fields__: ClassVar[tuple[Field, ...]]
-
     def __init__(self, **values: Any) -> None:
-        # The first instance pays for compiling the real constructor; the others find it in this one's place.
-        constructor = compiler.constructor(type(self))
+        # The first instance compiles the real constructor, which then replaces this one.
+        constructor = _constructor(type(self))
         type(self).__init__ = constructor  # type: ignore[method-assign]
         constructor(self, **values)
 
@@ -274,18 +188,34 @@ class Struct(metaclass=StructMeta):
         return f"{type(self).__name__}({values})"
 
 
+def _constructor(struct_type: type[Struct]) -> Callable[..., None]:
+    """Compile ``__init__`` with one keyword per field. A list default is a new list for each instance."""
+    source = Source(f"{struct_type.__name__}.__init__")
+    parameters = []
+    for field in struct_type.__fields__:
+        default, value = field.default, field.name
+        if isinstance(default, list):
+            default, value = ..., f"[] if {field.name} is ... else {field.name}"
+        parameters.append(field.name if field.required else f"{field.name}={source.constant(default)}")
+        source.line(f"self.{field.name} = {value}")
+    source.head = f"def __init__({', '.join(['self', *(['*', *parameters] if parameters else [])])}):"
+    function: Callable[..., None] = source.compile()
+    function.__qualname__ = source.title
+    return function
+
+
 class Message(Struct):
-    """A struct that stands alone: it knows its versions and which of them are flexible (KIP-482)."""
+    """A struct that is sent or stored by itself, with the versions it has and the first flexible one."""
 
     versions: ClassVar[Versions]
     flexible: ClassVar[int]
     lossless: ClassVar[bool] = False
     """Whether encoding refuses fields that are set, but that the version lacks (``ignorable=False``)."""
     max_elements: ClassVar[int] = 250_000
-    """How many elements, of all arrays together, are read from one message: a few bytes of a hostile frame
-    can stand for an object of hundreds."""
-    decoders: ClassVar[dict[int, compiler.Decoder]]
-    encoders: ClassVar[dict[int, compiler.Encoder]]
+    """The most elements, in all arrays together, that are read from one message: in a hostile frame a few
+    bytes can claim an object of hundreds."""
+    decoders: ClassVar[dict[int, Decoder]]
+    encoders: ClassVar[dict[int, Encoder]]
     """The compiled functions, by version."""
 
     def __init_subclass__(cls, *, versions: Versions | None = None, flexible: int = NEVER) -> None:
@@ -295,7 +225,7 @@ class Message(Struct):
             cls.decoders, cls.encoders = {}, {}
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes in this version, payloads included."""
+        """Return the message's bytes in this version, record payloads included."""
         buffer = bytearray()
         payloads = self.encode_into(buffer, version)
         for position, payload in reversed(payloads):
@@ -303,11 +233,11 @@ class Message(Struct):
         return bytes(buffer)
 
     def encode_into(self, buffer: bytearray, version: int) -> list[tuple[int, Any]]:
-        """Append the message, but for its record payloads: each is returned with its place in the buffer.
+        """Append the message without its record payloads; return each payload with its place in the buffer.
 
-        Raises EncodeError, naming the field, on a value that the wire cannot hold.
+        Raises EncodeError, which names the field, for a value that the wire cannot hold.
         """
-        encoder = self.encoders.get(version) or compiler.encoder(type(self), version)
+        encoder = self.encoders.get(version) or self._compile_encoder(version)
         payloads: list[tuple[int, Any]] = []
         try:
             encoder(self, buffer, payloads)
@@ -319,25 +249,94 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray | memoryview, version: int) -> Self:
-        """Read one message from the buffer's beginning; raises CorruptMessage where there is none.
+        """Read one message from the beginning of the buffer. Raises CorruptMessage.
 
-        What follows the message is ignored, as in Kafka: newer versions of a subscription add to its end.
+        Bytes after the message are ignored, as in Kafka: newer versions of a subscription append fields.
         """
         message, _ = cls.decode_from(memoryview(buffer), 0, version)
         return message
 
     @classmethod
     def decode_from(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
-        """Read one message that starts at ``position``; returns it with the position of its end."""
-        decoder = cls.decoders.get(version) or compiler.decoder(cls, version)
+        """Read the message at ``position``; return it with the position of its end."""
+        decoder = cls.decoders.get(version) or cls._compile_decoder(version)
         try:
             return decoder(view, position, len(view), cls.max_elements)
         except (struct.error, IndexError) as error:
             raise CorruptMessage(f"{cls.__name__} version {version} is malformed: {error}") from None
 
+    @classmethod
+    def _compile_encoder(cls, version: int) -> Encoder:
+        source = encoders.write(cls, version, flexible=cls._is_flexible(version), lossless=cls.lossless)
+        function: Encoder = source.compile()
+        cls.encoders[version] = function
+        return function
+
+    @classmethod
+    def _compile_decoder(cls, version: int) -> Decoder:
+        function: Decoder = decoders.write(cls, version, flexible=cls._is_flexible(version)).compile()
+        cls.decoders[version] = function
+        return function
+
+    @classmethod
+    def _is_flexible(cls, version: int) -> bool:
+        """Return whether a version is flexible; UnsupportedVersionError if the message does not have it."""
+        lowest, highest = cls.versions
+        if not lowest <= version <= highest:
+            raise UnsupportedVersionError(
+                f"{cls.__name__} has versions {lowest} to {highest}, but not {version}"
+            )
+        return version >= cls.flexible
+
+
+class Data(Message):
+    """A message inside another one: a record of ``__consumer_offsets``, a member's subscription."""
+
+
+# ------------------------------------------------------------------------------------------------- APIs
+
+
+class Api:
+    """One API: its key and name, the versions that millstream supports, and the first flexible one.
+
+    ``since`` is the Kafka release that introduced it. Its request and response add themselves.
+    """
+
+    declared: ClassVar[dict[int, Api]] = {}
+    """The APIs whose module was imported, by key. ``wire.apis`` finds the others."""
+
+    request_type: type[Request]
+    response_type: type[Response]
+
+    def __init__(
+        self,
+        key: int,
+        name: str,
+        min_version: int,
+        max_version: int,
+        *,
+        flexible: int = NEVER,
+        since: str = "0.11",
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
+        self.flexible = flexible
+        self.since = since
+        self.declared[key] = self
+
+    def __repr__(self) -> str:
+        return f"Api({self.key}, {self.name!r}, {self.min_version}, {self.max_version})"
+
+    @property
+    def family(self) -> str:
+        """The name of the module in ``wire.messages`` that declares the API."""
+        return self.request_type.__module__.rpartition(".")[2]
+
 
 class _ApiMessage(Message):
-    """One half of an API, whose versions it shares."""
+    """A request or a response, which share the versions of their API."""
 
     api: ClassVar[Api]
 
@@ -350,16 +349,22 @@ class _ApiMessage(Message):
 
 
 class Request(_ApiMessage):
-    """What a client asks; ``api`` names the API that it belongs to."""
+    """The request of an API."""
 
     lossless = True
 
+    def __init_subclass__(cls, *, api: Api | None = None) -> None:
+        super().__init_subclass__(api=api)
+        if api is not None:
+            api.request_type = cls
+
 
 class Response(_ApiMessage):
-    """What a broker answers; ``api`` as in the request. The metadata of a large cluster has many elements."""
+    """The response of an API."""
 
-    max_elements = 10_000_000
+    max_elements = 10_000_000  # the metadata of a large cluster has many elements
 
-
-class Data(Message):
-    """A message that travels inside others: a record of ``__consumer_offsets``, a subscription."""
+    def __init_subclass__(cls, *, api: Api | None = None) -> None:
+        super().__init_subclass__(api=api)
+        if api is not None:
+            api.response_type = cls

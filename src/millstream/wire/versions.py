@@ -1,31 +1,24 @@
-"""Which version of each API to use with a broker: the highest that both sides know (KIP-35, KIP-511)."""
+"""Chooses the version of each API to use with a broker: the highest both sides know (KIP-35, KIP-511)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from millstream.errors import CorruptMessage, ErrorCode, UnsupportedVersionError, raise_for_code
-from millstream.wire import apis
-from millstream.wire.apis import Api
 from millstream.wire.frames import decode_response
-from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.api_versions import (
+    API_VERSIONS,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from millstream.wire.schema import Api
 
 SOFTWARE_NAME = "millstream"
-_LATER = "0.11"
-_SINCE = {
-    apis.DESCRIBE_LOG_DIRS.key: "1.0",
-    apis.CREATE_PARTITIONS.key: "1.0",
-    apis.DELETE_GROUPS.key: "1.1",
-    apis.INCREMENTAL_ALTER_CONFIGS.key: "2.3",
-    apis.OFFSET_DELETE.key: "2.4",
-    apis.DESCRIBE_CLUSTER.key: "2.8",
-    apis.DESCRIBE_TOPIC_PARTITIONS.key: "3.8",
-}
-"""The release of Kafka that brought an API, for those that are younger than the record format."""
 
 
 class BrokerVersions:
-    """What one broker speaks, as it said itself."""
+    """The APIs and versions that one broker says it supports."""
 
     def __init__(self, ranges: Mapping[int, tuple[int, int]], broker: str = "the broker") -> None:
         self.ranges = dict(ranges)
@@ -36,13 +29,12 @@ class BrokerVersions:
         return cls({key.api_key: (key.min_version, key.max_version) for key in keys}, broker)
 
     def choose(self, api: Api, max_version: int | None = None) -> int:
-        """The highest version of an API that both sides know; at most ``max_version`` where one is given."""
+        """Return the highest version that both sides know, and at most ``max_version`` if that is given."""
         ours = (api.min_version, api.max_version if max_version is None else max_version)
         theirs = self.ranges.get(api.key)
         if theirs is None:
             raise UnsupportedVersionError(
-                f"{self._broker} does not have the API {api.name}: "
-                f"it needs Kafka {_SINCE.get(api.key, _LATER)} or later"
+                f"{self._broker} does not have the API {api.name}: it needs Kafka {api.since} or later"
             )
         version = min(ours[1], theirs[1])
         if version < max(ours[0], theirs[0]):
@@ -54,10 +46,10 @@ class BrokerVersions:
 
 
 class Negotiation:
-    """The first exchange on a connection: ask with ``version``; ``receive`` ends it, or lowers that."""
+    """The first exchange on a connection: send ``request`` in ``version``, pass the answer to ``receive``."""
 
     def __init__(self, software_version: str, broker: str = "the broker") -> None:
-        self.version = apis.API_VERSIONS.max_version
+        self.version = API_VERSIONS.max_version
         self._software_version = software_version
         self._broker = broker
 
@@ -67,9 +59,10 @@ class Negotiation:
         )
 
     def receive(self, frame: memoryview) -> tuple[int, BrokerVersions | None]:
-        """The correlation id, and the versions; None in their place: ask again, with the lower version.
+        """Return the correlation id and the broker's versions.
 
-        A broker that does not know our version says so in the format of version 0, whatever was asked.
+        None instead of the versions means: send the request again, in ``version``, which is lower now. A
+        broker that does not know our version says so in the format of version 0, whatever was sent.
         """
         refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
         if refused:
@@ -77,9 +70,9 @@ class Negotiation:
             return int.from_bytes(frame[:4], "big", signed=True), None
         correlation_id, response = decode_response(ApiVersionsRequest, self.version, frame)
         assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
-        raise_for_code(response.error_code, f"{self._broker} does not say which versions it speaks")
+        raise_for_code(response.error_code, f"{self._broker} does not say which versions it supports")
         if not response.api_keys:
-            raise CorruptMessage(f"{self._broker} says that it speaks no API at all")
+            raise CorruptMessage(f"{self._broker} says that it supports no API at all")
         return correlation_id, BrokerVersions.from_keys(response.api_keys, self._broker)
 
     def _lower_version(self, frame: memoryview) -> int:
@@ -88,10 +81,10 @@ class Negotiation:
             _, response = decode_response(ApiVersionsRequest, 0, frame)
             assert isinstance(response, ApiVersionsResponse), "the decoder returns the request's own response"
             ranges = BrokerVersions.from_keys(response.api_keys, self._broker).ranges
-            _, theirs = ranges.get(apis.API_VERSIONS.key, (0, 0))
-        except CorruptMessage:  # some say no in a format of their own: the code is enough
+            _, theirs = ranges.get(API_VERSIONS.key, (0, 0))
+        except CorruptMessage:  # some brokers refuse in another format: the error code is enough
             pass
         if self.version == 0:
-            raise UnsupportedVersionError(f"{self._broker} refuses every version of {apis.API_VERSIONS.name}")
-        # A broker that names no lower version than the one it refused gets the lowest, which all must know.
+            raise UnsupportedVersionError(f"{self._broker} refuses every version of {API_VERSIONS.name}")
+        # A broker that names no lower version than the one it refused gets version 0, which all must know.
         return theirs if 0 <= theirs < self.version else 0

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from millstream.wire.apis import APIS, Api
+from millstream.wire.apis import all_apis
+from millstream.wire.fields import Field
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
 from millstream.wire.records.codecs import Codec
-from millstream.wire.schema import Field, Request, Struct
+from millstream.wire.schema import Api, Request, Struct
 from tests.kafka.differential.names import Names
 
-API_BY_NAME: Final = {api.name: api for api in APIS.values()}
+API_BY_NAME: Final = {api.name: api for api in all_apis().values()}
 TIMESTAMP_MS: Final = 1_700_000_000_000
 NO_TIME: Final = -1
 _LOG_APPEND_TIME: Final = 0x08

@@ -125,7 +125,7 @@ def all_versions(**limits: int) -> ApiVersionsResponse:
         error_code=0,
         api_keys=[
             ApiVersion(api_key=api.key, min_version=0, max_version=limits.get(api.name, api.max_version))
-            for api in apis.APIS.values()
+            for api in apis.all_apis().values()
         ],
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import CorruptMessage, ErrorCode, MillstreamError, UnsupportedVersionError
-from millstream.wire import apis
 from millstream.wire.frames import encode_response
-from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from millstream.wire.messages.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
+from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.metadata import DESCRIBE_CLUSTER, METADATA
 from millstream.wire.versions import BrokerVersions, Negotiation
 
 
@@ -20,29 +21,29 @@ def answer(version: int, code: int, *keys: tuple[int, int, int]) -> memoryview:
 
 
 def test_highest_common_version() -> None:
-    versions = BrokerVersions({apis.METADATA.key: (0, 9), apis.FETCH.key: (0, 99)})
-    assert versions.choose(apis.METADATA) == 9
-    assert versions.choose(apis.FETCH) == apis.FETCH.max_version
-    assert versions.choose(apis.METADATA, max_version=5) == 5
+    versions = BrokerVersions({METADATA.key: (0, 9), FETCH.key: (0, 99)})
+    assert versions.choose(METADATA) == 9
+    assert versions.choose(FETCH) == FETCH.max_version
+    assert versions.choose(METADATA, max_version=5) == 5
 
 
 def test_nothing_in_common_names_the_api_and_both_ranges() -> None:
-    versions = BrokerVersions({apis.FETCH.key: (0, 3)}, "broker 1 at host:9092")
+    versions = BrokerVersions({FETCH.key: (0, 3)}, "broker 1 at host:9092")
     with pytest.raises(
         UnsupportedVersionError, match=r"broker 1 at host:9092 speaks Fetch versions 0 to 3.*4 to 18"
     ):
-        versions.choose(apis.FETCH)
+        versions.choose(FETCH)
     with pytest.raises(UnsupportedVersionError, match="does not have the API DescribeCluster"):
-        versions.choose(apis.DESCRIBE_CLUSTER)
+        versions.choose(DESCRIBE_CLUSTER)
 
 
 def test_a_broker_that_knows_our_version() -> None:
     negotiation = Negotiation("1.0")
-    assert negotiation.version == apis.API_VERSIONS.max_version
+    assert negotiation.version == API_VERSIONS.max_version
     assert negotiation.request().client_software_name == "millstream"
     correlation_id, versions = negotiation.receive(answer(negotiation.version, 0, (3, 0, 12)))
     assert correlation_id == 7
-    assert versions is not None and versions.choose(apis.METADATA) == 12
+    assert versions is not None and versions.choose(METADATA) == 12
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from millstream.wire.schema import Data, Field, Message, Request, Struct
+from millstream.wire.fields import Field
+from millstream.wire.schema import Data, Message, Request, Struct
 from tests.unit.wire.message_values import integers
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from millstream.wire import apis, messages
-from millstream.wire.schema import Data, Field, Message, Request, Response, Struct
+from millstream.wire.fields import Field
+from millstream.wire.schema import Data, Message, Request, Response, Struct
 
 S = TypeVar("S", bound=Struct)
 
@@ -29,7 +30,7 @@ def all_messages() -> list[type[Message]]:
 
 def api_messages() -> list[type[Request] | type[Response]]:
     """The messages of ``APIS``, requests and responses in turn."""
-    return [half for api in apis.APIS.values() for half in (api.request_type, api.response_type)]
+    return [half for api in apis.all_apis().values() for half in (api.request_type, api.response_type)]
 
 
 def versions_of(message: type[Message]) -> range:
@@ -82,7 +83,8 @@ def _present_values(field: Field) -> st.SearchStrategy[Any]:
     if field.element is not None:
         return st.lists(_values(field.element), max_size=2)
     if field.struct_type is not None:
-        return instances(field.struct_type)
+        struct_type: type[Struct] = field.struct_type
+        return instances(struct_type)
     if field.name == "error_code":
         return st.sampled_from([0, 1, 35, 76, 100, -1])
     if field.kind in _INTEGERS:

@@ -27,12 +27,12 @@ from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from millstream.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from millstream.wire.schema import Request, Response
+from millstream.wire.schema import Api, Request, Response
 from millstream.wire.slices import FileSlice
 from tests.unit.wire.kio_twins import kio_type
 from tests.unit.wire.message_values import filled, versions_of
 
-EVERY_API = pytest.mark.parametrize("api", apis.APIS.values(), ids=lambda api: api.name)
+EVERY_API = pytest.mark.parametrize("api", apis.all_apis().values(), ids=lambda api: api.name)
 few = settings(max_examples=5, deadline=None, database=None)
 
 
@@ -53,7 +53,7 @@ def heartbeat() -> HeartbeatRequest:
 @EVERY_API
 @few
 @given(correlation_id=st.integers(-(2**31), 2**31 - 1), client_id=st.none() | st.text(max_size=200))
-def test_request_headers_are_those_of_kio(api: apis.Api, correlation_id: int, client_id: str | None) -> None:
+def test_request_headers_are_those_of_kio(api: Api, correlation_id: int, client_id: str | None) -> None:
     for version in versions_of(api.request_type):
         request = filled(api.request_type, version)
         frame = frame_of(encode_request(request, version, correlation_id, client_id))
@@ -69,7 +69,7 @@ def test_request_headers_are_those_of_kio(api: apis.Api, correlation_id: int, cl
 @EVERY_API
 @few
 @given(correlation_id=st.integers(-(2**31), 2**31 - 1))
-def test_response_headers_are_those_of_kio(api: apis.Api, correlation_id: int) -> None:
+def test_response_headers_are_those_of_kio(api: Api, correlation_id: int) -> None:
     for version in versions_of(api.response_type):
         response = filled(api.response_type, version)
         frame = frame_of(encode_response(response, version, correlation_id))
@@ -88,7 +88,7 @@ def written_by_kio(header: Any) -> bytes:
 
 
 @EVERY_API
-def test_an_api_names_its_own_messages(api: apis.Api) -> None:
+def test_an_api_names_its_own_messages(api: Api) -> None:
     assert issubclass(api.request_type, Request)
     assert issubclass(api.response_type, Response)
     assert api.request_type.api is api.response_type.api is api

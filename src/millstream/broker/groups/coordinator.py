@@ -38,7 +38,7 @@ A request is parked no longer than its group's rebalance takes (and its write, w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ from millstream.broker.groups.outcome import (
 )
 from millstream.broker.groups.requests.commits import Commits
 from millstream.broker.groups.requests.deletions import Deletions
-from millstream.broker.groups.requests.describe import Admin
+from millstream.broker.groups.requests.describe import Describing
 from millstream.broker.groups.requests.fetches import Fetches
 from millstream.broker.groups.requests.joining import Joining
 from millstream.broker.groups.requests.rebalance import Rebalances
@@ -69,26 +69,15 @@ from millstream.broker.groups.state.store import Store
 from millstream.broker.groups.state.table import RETENTION_TIMER, GroupTable, TimerKey, TimerKind
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
-from millstream.wire.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from millstream.wire.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-)
-from millstream.wire.messages.groups import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
-from millstream.wire.schema import Request
+from millstream.wire.messages.groups import HEARTBEAT
+from millstream.wire.schema import Api, Request
 
 Handler = Callable[[Any, Parked, Caller, Effects], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
-    """Records whose fate is not known yet, and what waits for it."""
+class _WriteInFlight:
+    """Records that are neither durable nor failed yet, and what continues when they are."""
 
     records: tuple[GroupRecord, ...]
     continuations: tuple[Continuation, ...]
@@ -108,26 +97,24 @@ class GroupCoordinator:
         self._rebalances = Rebalances(self._table)
         self._fetches = Fetches(self._table)
         self._deletions = Deletions(self._table)
-        self._handlers = self._build_handlers()
-        self._in_flight: dict[int, _Write] = {}
+        self._handlers = _handlers(
+            Joining(self._table, self._rebalances),
+            Syncing(self._table, self._rebalances),
+            Heartbeats(self._table),
+            Leaving(self._table, self._rebalances),
+            Commits(self._table),
+            self._fetches,
+            self._deletions,
+            Describing(self._table),
+        )
+        self._in_flight: dict[int, _WriteInFlight] = {}
         self._last_token = 0
         self._closed_with: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _build_handlers(self) -> dict[type[Request], Handler]:
-        table, rebalances = self._table, self._rebalances
-        admin = Admin(table)
-        return {
-            JoinGroupRequest: Joining(table, rebalances).join,
-            SyncGroupRequest: Syncing(table, rebalances).sync,
-            HeartbeatRequest: Heartbeats(table).heartbeat,
-            LeaveGroupRequest: Leaving(table, rebalances).leave,
-            OffsetCommitRequest: Commits(table).commit,
-            OffsetFetchRequest: self._fetches.fetch,
-            OffsetDeleteRequest: self._deletions.delete_offsets,
-            DeleteGroupsRequest: self._deletions.delete_groups,
-            DescribeGroupsRequest: admin.describe,
-            ListGroupsRequest: admin.list_groups,
-        }
+    @property
+    def apis(self) -> Set[Api]:
+        """The APIs that ``handle`` answers."""
+        return self._handlers.keys()
 
     # ---- starting and stopping ----
 
@@ -188,14 +175,14 @@ class GroupCoordinator:
         effects = self._effects(moment)
         parked = Parked(ticket, caller.version)
         if self._closed_with is None:
-            self._handlers[type(request)](request, parked, caller, effects)
+            self._handlers[request.api](request, parked, caller, effects)
         else:
             effects.reply(parked, self._refusal(request, caller.version, self._closed_with))
         return self._outcome(effects)
 
     def _refusal(self, request: Request, version: int, error: ErrorCode) -> Any:
         # A heartbeat that cannot be checked yet must not scare a member that is probably right.
-        if isinstance(request, HeartbeatRequest) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if request.api is HEARTBEAT and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.NONE
         return error_response(request, version, error)
 
@@ -259,7 +246,7 @@ class GroupCoordinator:
         if not effects.records:
             return Outcome(tuple(effects.replies))
         records = tuple(effects.records)
-        self._in_flight[effects.token] = _Write(records, tuple(effects.continuations))
+        self._in_flight[effects.token] = _WriteInFlight(records, tuple(effects.continuations))
         return Outcome(tuple(effects.replies), records, effects.token)
 
     # ---- for the driver to read ----
@@ -293,3 +280,9 @@ class GroupCoordinator:
             parked_requests=joins + syncs + len(self._fetches),
             writes_in_flight=len(self._in_flight),
         )
+
+
+def _handlers(*parts: object) -> dict[Api, Handler]:
+    """Collect the methods that are marked with ``@answers``."""
+    methods = (getattr(part, name) for part in parts for name in vars(type(part)))
+    return {method.api: method for method in methods if hasattr(method, "api")}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from millstream.broker.groups.state.records import GroupRecord
 from millstream.errors import ErrorCode
-from millstream.wire.schema import Response
+from millstream.wire.schema import Api, Response
 
 Ticket = Any
 """Whatever the driver needs to find a request again. The core keeps it and hands it back, nothing else."""
@@ -89,6 +89,19 @@ class Effects:
         """Run ``then`` with the fate of everything that this call writes."""
         assert self.records, "a write without records would never be reported"
         self.continuations.append(then)
+
+
+_M = TypeVar("_M", bound=Callable[..., None])
+
+
+def answers(api: Api) -> Callable[[_M], _M]:
+    """Mark the method ``(request, parked, caller, effects)`` that answers an API, for the coordinator."""
+
+    def mark(method: _M) -> _M:
+        method.api = api  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 _ANSWER_FOR_APPEND_ERROR: Final = {

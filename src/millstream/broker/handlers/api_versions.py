@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
 from millstream.errors import ErrorCode
 from millstream.wire import apis
-from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
+from millstream.wire.messages.api_versions import (
+    API_VERSIONS,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from millstream.wire.messages.produce import PRODUCE
+from millstream.wire.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from millstream.wire.schema import Api
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_SASL = (apis.SASL_HANDSHAKE.key, apis.SASL_AUTHENTICATE.key)
+_SASL = (SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key)
 
 
+@handles(API_VERSIONS)
 def handle_api_versions(
-    broker: Broker, request: ApiVersionsRequest, context: RequestContext
+    broker: BrokerServices, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     """List the APIs. From version 3 on the client names its software, in plain words (KIP-511)."""
     names = (request.client_software_name, request.client_software_version)
@@ -35,11 +42,11 @@ def unsupported_version_response() -> ApiVersionsResponse:
 def _spoken() -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=_first_version(api), max_version=api.max_version)
-        for api in apis.APIS.values()
+        for api in apis.all_apis().values()
         if api.key not in _SASL
     ]
 
 
-def _first_version(api: apis.Api) -> int:
+def _first_version(api: Api) -> int:
     """As Kafka 4 does, Produce claims versions that nobody sends: librdkafka compresses only then."""
-    return 0 if api is apis.PRODUCE else api.min_version
+    return 0 if api is PRODUCE else api.min_version

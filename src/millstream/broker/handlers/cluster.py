@@ -1,13 +1,18 @@
-"""What only a cluster of many needs, answered as a cluster of one can: leaders, replicas, log directories."""
+"""Leader elections, reassignments and the controller quorum, answered for a cluster of one broker."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
 from millstream.errors import ErrorCode
 from millstream.wire.messages.cluster import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    DESCRIBE_QUORUM,
+    ELECT_LEADERS,
+    LIST_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeQuorumRequest,
@@ -26,104 +31,13 @@ from millstream.wire.messages.cluster import (
     ReplicaElectionResult,
     ReplicaState,
 )
-from millstream.wire.messages.log_dirs import (
-    AlterReplicaLogDirPartitionResult,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopicResult,
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Topic
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-def handle_describe_log_dirs(
-    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
-    """The one data directory: its partitions with their sizes, and the disk's room."""
-    disk = shutil.disk_usage(broker.data_directory)
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                error_code=ErrorCode.NONE,
-                log_dir=str(broker.data_directory),
-                topics=[_sizes(topic, indexes) for topic, indexes in _wanted_partitions(broker, request)],
-                total_bytes=disk.total,
-                usable_bytes=disk.free,
-            )
-        ]
-    )
-
-
-def _wanted_partitions(
-    broker: Broker, request: DescribeLogDirsRequest
-) -> Iterable[tuple[Topic, Iterable[int]]]:
-    if request.topics is None:
-        for topic in broker.topics:
-            yield topic, range(len(topic.partitions))
-        return
-    for wanted in request.topics:
-        topic = broker.topics.get(wanted.topic)
-        if topic is not None:
-            yield topic, [index for index in wanted.partitions if topic.partition(index) is not None]
-
-
-def _sizes(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        name=topic.name,
-        partitions=[
-            DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=topic.partitions[index].log.size_bytes,
-                offset_lag=0,
-                is_future_key=False,
-            )
-            for index in indexes
-        ],
-    )
-
-
-def handle_alter_replica_log_dirs(
-    broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext
-) -> AlterReplicaLogDirsResponse:
-    """Moving to the directory where a partition lies is done already; there is no other."""
-    results = [
-        AlterReplicaLogDirTopicResult(
-            topic_name=topic.name,
-            partitions=[
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=index,
-                    error_code=_log_dir_error(
-                        broker, topic.name, index, here=wanted.path == str(broker.data_directory)
-                    ),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for wanted in request.dirs
-        for topic in wanted.topics
-    ]
-    return AlterReplicaLogDirsResponse(results=results)
-
-
-def _log_dir_error(broker: Broker, topic: str, index: int, *, here: bool) -> int:
-    if not here:
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    found = broker.topics.partition(topic, index)
-    return ErrorCode.NONE if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
+@handles(ELECT_LEADERS, note="the only replica leads already")
 def handle_elect_leaders(
-    broker: Broker, request: ElectLeadersRequest, context: RequestContext
+    broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     """Every partition has its leader already: no election is needed."""
     if request.topic_partitions is None:
@@ -139,7 +53,7 @@ def handle_elect_leaders(
     )
 
 
-def _election(broker: Broker, topic: str, index: int) -> PartitionResult:
+def _election(broker: BrokerServices, topic: str, index: int) -> PartitionResult:
     if broker.topics.partition(topic, index) is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic}"
     else:
@@ -147,8 +61,9 @@ def _election(broker: Broker, topic: str, index: int) -> PartitionResult:
     return PartitionResult(partition_id=index, error_code=code, error_message=message)
 
 
+@handles(ALTER_PARTITION_REASSIGNMENTS, note="one broker has nowhere to move a partition: refused")
 def handle_alter_partition_reassignments(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    broker: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """A partition may be moved to the one broker, where it is; there is nothing to cancel."""
     return AlterPartitionReassignmentsResponse(
@@ -169,7 +84,7 @@ def handle_alter_partition_reassignments(
 
 
 def _reassignment(
-    broker: Broker, topic: str, index: int, replicas: list[int] | None
+    broker: BrokerServices, topic: str, index: int, replicas: list[int] | None
 ) -> ReassignablePartitionResponse:
     code, message = int(ErrorCode.NONE), None
     if broker.topics.partition(topic, index) is None:
@@ -181,15 +96,17 @@ def _reassignment(
     return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
 
 
+@handles(LIST_PARTITION_REASSIGNMENTS, note="none is ever under way")
 def handle_list_partition_reassignments(
-    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+    broker: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """None is ever under way."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
 
 
+@handles(DESCRIBE_QUORUM, note="a quorum of one")
 def handle_describe_quorum(
-    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
     """A quorum of one voter: this broker."""
     host, port = broker.advertised(context)
@@ -210,7 +127,7 @@ def handle_describe_quorum(
     )
 
 
-def _quorum(broker: Broker, topic: str, index: int) -> QuorumPartitionState:
+def _quorum(broker: BrokerServices, topic: str, index: int) -> QuorumPartitionState:
     known = topic == METADATA_TOPIC and index == 0
     now_ms = broker.epoch_ms()
     voter = ReplicaState(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
 from millstream.broker.log.config import (
     CONFIG_DEFINITIONS,
     DEFINITIONS_BY_NAME,
@@ -13,6 +14,9 @@ from millstream.broker.log.config import (
     ConfigType,
     LogConfig,
 )
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Topic
 from millstream.errors import (
     BrokerError,
     ConfigError,
@@ -22,6 +26,9 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.wire.messages.configs import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
@@ -36,11 +43,6 @@ from millstream.wire.messages.configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Topic
 
 
 class ResourceType(IntEnum):
@@ -76,8 +78,9 @@ _READ_ONLY: Final = (
 )
 
 
+@handles(DESCRIBE_CONFIGS)
 def handle_describe_configs(
-    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     """The settings of each resource, all or those asked for."""
     once = {(each.resource_type, each.resource_name): each for each in request.resources}
@@ -85,7 +88,7 @@ def handle_describe_configs(
 
 
 def _describe(
-    broker: Broker, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: BrokerServices, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         if wanted.resource_type == ResourceType.TOPIC:
@@ -118,13 +121,13 @@ def _described(
 
 
 def _topic_entries(
-    broker: Broker, topic: Topic, request: DescribeConfigsRequest
+    broker: BrokerServices, topic: Topic, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
     return [_topic_entry(broker, topic, definition, request) for definition in CONFIG_DEFINITIONS]
 
 
 def _topic_entry(
-    broker: Broker, topic: Topic, definition: ConfigDefinition, request: DescribeConfigsRequest
+    broker: BrokerServices, topic: Topic, definition: ConfigDefinition, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     """One setting with its value and, where asked for, the values that it stands before."""
     present = _layers(broker, topic.configs, definition)
@@ -145,14 +148,14 @@ def _topic_entry(
     )
 
 
-def topic_config_values(broker: Broker, own: dict[str, str]) -> list[tuple[str, str, int]]:
+def topic_config_values(broker: BrokerServices, own: dict[str, str]) -> list[tuple[str, str, int]]:
     """Every setting of a topic that has these of its own: name, value, and where the value comes from."""
     firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in CONFIG_DEFINITIONS)
     return [(name, value, int(source)) for name, value, source in firsts]
 
 
 def _layers(
-    broker: Broker, own: Mapping[str, str], definition: ConfigDefinition
+    broker: BrokerServices, own: Mapping[str, str], definition: ConfigDefinition
 ) -> list[tuple[str, str, ConfigSource]]:
     """Where a topic's setting may come from, the first that counts first: name there, value and source."""
     given = broker.settings.topic_properties.get(definition.name)
@@ -164,7 +167,7 @@ def _layers(
     return [(name, value, source) for name, value, source in layers if value is not None]
 
 
-def _broker_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+def _broker_entries(broker: BrokerServices, name: str) -> list[DescribeConfigsResourceResult]:
     if name not in ("", str(broker.node_id)):
         raise InvalidRequestError(f"there is no broker {name}: the only one is {broker.node_id}")
     if name == "":
@@ -184,15 +187,16 @@ def _broker_entries(broker: Broker, name: str) -> list[DescribeConfigsResourceRe
     ]
 
 
-def _topic(broker: Broker, name: str) -> Topic:
+def _topic(broker: BrokerServices, name: str) -> Topic:
     topic = broker.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {name}")
     return topic
 
 
+@handles(ALTER_CONFIGS)
 def handle_alter_configs(
-    broker: Broker, request: AlterConfigsRequest, context: RequestContext
+    broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     """Replace all of a topic's own settings by those given."""
     responses = []
@@ -212,8 +216,9 @@ def handle_alter_configs(
     return AlterConfigsResponse(responses=responses)
 
 
+@handles(INCREMENTAL_ALTER_CONFIGS)
 def handle_incremental_alter_configs(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+    broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change some of a topic's settings and leave the others (KIP-339)."""
     responses = []
@@ -233,7 +238,7 @@ def handle_incremental_alter_configs(
 
 
 def _alter(
-    broker: Broker,
+    broker: BrokerServices,
     resource_type: int,
     name: str,
     change: dict[str, str] | list[IncrementalAlterableConfig],
@@ -249,7 +254,7 @@ def _alter(
         if topic is None:  # bad values are told first, as in Kafka
             LogConfig.from_properties(values, broker.settings.topic_defaults)
             raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-        broker.set_topic_configs(topic, values, validate_only=validate_only)
+        broker.topics.set_configs(topic, values, validate_only=validate_only)
     except ConfigError as error:
         return ErrorCode.INVALID_CONFIG, str(error)
     except BrokerError as error:
@@ -258,7 +263,7 @@ def _alter(
 
 
 def _merged(
-    broker: Broker, own: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig]
+    broker: BrokerServices, own: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig]
 ) -> dict[str, str]:
     values = dict(own)
     seen = set()
@@ -279,7 +284,7 @@ def _merged(
     return values
 
 
-def _changed_list(broker: Broker, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
+def _changed_list(broker: BrokerServices, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
     definition = DEFINITIONS_BY_NAME.get(change.name)
     if definition is None or definition.type != ConfigType.LIST:
         raise InvalidConfigError(f"{change.name} is not a list: it can be set or deleted only")

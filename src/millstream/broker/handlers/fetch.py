@@ -6,11 +6,17 @@ wakes it. Nothing polls; a parked fetch costs its timer and no more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
 from millstream.broker.fetch_sessions import CachedPartition, FetchPlan, Key
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, ErrorCode, OffsetOutOfRangeError
+from millstream.net.reactor import Timer
 from millstream.wire.messages.fetch import (
+    FETCH,
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -21,18 +27,15 @@ from millstream.wire.messages.fetch import (
     PartitionData,
 )
 
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Partition
-    from millstream.net.reactor import Timer
-
 TOPIC_ID_VERSION: Final = 13
 READ_COMMITTED: Final = 1
 Answers = list[tuple[Key, CachedPartition, PartitionData]]
 
 
-def handle_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
+@handles(FETCH)
+def handle_fetch(
+    broker: BrokerServices, request: FetchRequest, context: RequestContext
+) -> FetchResponse | None:
     """Answer with what there is, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
     plan = broker.fetch_sessions.plan(request, by_id=context.version >= TOPIC_ID_VERSION)
     if plan.error_code:
@@ -62,7 +65,7 @@ class ParkedFetch:
     )
 
     def __init__(
-        self, broker: Broker, request: FetchRequest, context: RequestContext, plan: FetchPlan
+        self, broker: BrokerServices, request: FetchRequest, context: RequestContext, plan: FetchPlan
     ) -> None:
         self._broker = broker
         self._request = request
@@ -77,7 +80,7 @@ class ParkedFetch:
 
     def read(self) -> Answers:
         """Look at every partition, in the session's order, until the answer's limit is reached."""
-        budget = min(self._request.max_bytes, self._broker.fetch_max_bytes)
+        budget = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
         answers: Answers = []
         empty = True
         self._partitions = []

@@ -1,29 +1,28 @@
-"""The APIs of groups: everything but finding the coordinator is the coordinator's own business."""
+"""FindCoordinator. The coordinator itself answers all other requests about groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
 from millstream.broker.handlers.produce import NO_TRANSACTIONS
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
 from millstream.errors import ErrorCode
-from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.wire.schema import Request
+from millstream.wire.messages.groups import (
+    FIND_COORDINATOR,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
 
-def handle_group_request(broker: Broker, request: Request, context: RequestContext) -> None:
-    """Pass the request to the coordinator, which answers in its own time."""
-    broker.groups.handle(request, context)
-
-
+@handles(FIND_COORDINATOR)
 def handle_find_coordinator(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+    broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     """This broker coordinates every group, and no transaction yet."""
     host, port = broker.advertised(context)
@@ -52,4 +51,4 @@ def _coordinator_problem(key_type: int, version: int) -> tuple[int, str | None]:
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version < 4 else ErrorCode.UNSUPPORTED_VERSION
         )
         return code, NO_TRANSACTIONS
-    return ErrorCode.INVALID_REQUEST, f"{key_type} is no kind of coordinator that this broker has"
+    return ErrorCode.INVALID_REQUEST, f"{key_type} is not a type of coordinator that this broker has"

@@ -5,10 +5,15 @@ In a cluster of one, this broker leads every partition and is its only replica.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Topic
 from millstream.errors import BrokerError, ConfigError, ErrorCode
 from millstream.wire.messages.metadata import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -26,18 +31,16 @@ from millstream.wire.messages.metadata import (
 )
 from millstream.wire.schema import ZERO_UUID
 
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Topic
-
 _NO_AUTHORIZER_CLUSTER = 0b0001_1111_1010_0000
 """All operations that Kafka knows on a cluster: nobody is refused anything here."""
 _NO_AUTHORIZER_TOPIC = 0b0000_1101_1111_1000
 _DESCRIBE_LIMIT = 2000
 
 
-def handle_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+@handles(METADATA)
+def handle_metadata(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
     """Describe the topics asked for, or all; make those that are missing where both sides allow it."""
     host, port = broker.advertised(context)
     all_topics = request.topics is None or (context.version == 0 and not request.topics)
@@ -61,7 +64,7 @@ def handle_metadata(broker: Broker, request: MetadataRequest, context: RequestCo
 
 
 def _one_topic(
-    broker: Broker, wanted: MetadataRequestTopic, request: MetadataRequest
+    broker: BrokerServices, wanted: MetadataRequestTopic, request: MetadataRequest
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(wanted.topic_id)
@@ -74,13 +77,13 @@ def _one_topic(
     topic = broker.topics.get(name)
     if topic is None:
         try:
-            topic = broker.auto_create(name, allowed=request.allow_auto_topic_creation)
+            topic = broker.topics.auto_create(name, allowed=request.allow_auto_topic_creation)
         except (BrokerError, ConfigError) as error:
             return _failed(name, getattr(error, "code", ErrorCode.INVALID_CONFIG), request)
     return _described(broker, topic, request)
 
 
-def _described(broker: Broker, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+def _described(broker: BrokerServices, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
     me = [broker.node_id]
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -115,8 +118,9 @@ def _topic_operations(request: MetadataRequest) -> int:
     return _NO_AUTHORIZER_TOPIC if request.include_topic_authorized_operations else -(2**31)
 
 
+@handles(DESCRIBE_CLUSTER)
 def handle_describe_cluster(
-    broker: Broker, request: DescribeClusterRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     """The cluster of one."""
     host, port = broker.advertised(context)
@@ -131,8 +135,9 @@ def handle_describe_cluster(
     )
 
 
+@handles(DESCRIBE_TOPIC_PARTITIONS)
 def handle_describe_topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Topics by name, in pages: ``next_cursor`` says where the next page begins (KIP-966)."""
     asked = {topic.name for topic in request.topics}
@@ -168,7 +173,7 @@ def _invalid(name: str) -> DescribedTopic:
     return DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=ZERO_UUID, partitions=[])
 
 
-def _describe(broker: Broker, name: str, start: int, limit: int) -> DescribedTopic:
+def _describe(broker: BrokerServices, name: str, start: int, limit: int) -> DescribedTopic:
     topic = broker.topics.get(name)
     if topic is None:
         return DescribedTopic(

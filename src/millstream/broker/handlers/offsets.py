@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
-from millstream.wire.apis import NEVER
 from millstream.wire.messages.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -19,11 +24,6 @@ from millstream.wire.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Partition
-
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -33,8 +33,9 @@ _SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 """The version from which on each special timestamp means something."""
 
 
+@handles(LIST_OFFSETS)
 def handle_list_offsets(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+    broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     """Each partition's offset for a timestamp, or for one of the special timestamps below zero."""
     return ListOffsetsResponse(
@@ -51,9 +52,9 @@ def handle_list_offsets(
 
 
 def _list_offset(
-    broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int
+    broker: BrokerServices, topic: str, wanted: ListOffsetsPartition, version: int
 ) -> ListOffsetsPartitionResponse:
-    if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, NEVER):
+    if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
         return _no_offset(wanted, ErrorCode.UNSUPPORTED_VERSION)
     partition = broker.topics.partition(topic, wanted.partition_index)
     if partition is None:
@@ -102,8 +103,9 @@ def _no_offset(wanted: ListOffsetsPartition, code: int) -> ListOffsetsPartitionR
     )
 
 
+@handles(OFFSET_FOR_LEADER_EPOCH)
 def handle_offset_for_leader_epoch(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+    broker: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Where each asked epoch ended: how a consumer finds out that the log was cut under it (KIP-320)."""
     return OffsetForLeaderEpochResponse(
@@ -117,7 +119,7 @@ def handle_offset_for_leader_epoch(
     )
 
 
-def _epoch_end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _epoch_end(broker: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = broker.topics.partition(topic, wanted.partition)
     problem: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition is not None:

@@ -6,11 +6,18 @@ on the disk, through the flusher that many requests share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
+from millstream.broker.flusher import SyncableLog
 from millstream.broker.log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Partition, Topic
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
 from millstream.wire.messages.produce import (
+    INIT_PRODUCER_ID,
+    PRODUCE,
     BatchIndexAndErrorMessage,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -30,12 +37,6 @@ from millstream.wire.records.batches import (
     TRANSACTIONAL_BIT,
 )
 from millstream.wire.records.codecs import Codec
-
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.flusher import SyncableLog
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Partition, Topic
 
 ACKS_ALL: Final = -1
 _ZSTD_VERSION: Final = 7
@@ -66,8 +67,9 @@ class BrokerProblem:
         self.message = message
 
 
+@handles(PRODUCE)
 def handle_produce(
-    broker: Broker, request: ProduceRequest, context: RequestContext
+    broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
     """Append every partition's batches, each with its own result; answer when ``acks`` is satisfied."""
     appended: list[tuple[Partition, PartitionProduceResponse]] = []
@@ -144,7 +146,7 @@ def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerPro
 
 
 def _answer_partition(
-    broker: Broker,
+    broker: BrokerServices,
     topic: Topic | None,
     error: int,
     refusal: BrokerProblem | None,
@@ -185,7 +187,9 @@ def _is_one_batch(data: PartitionProduceData) -> bool:
     return length < BATCH_OVERHEAD - LOG_OVERHEAD or LOG_OVERHEAD + length >= len(data.records)
 
 
-def _append(broker: Broker, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:
+def _append(
+    broker: BrokerServices, partition: Partition, data: PartitionProduceData
+) -> PartitionProduceResponse:
     try:
         result = partition.append(data.records, broker.epoch_ms())
     except UnsupportedMagic as error:
@@ -233,7 +237,7 @@ def _finish_without_answer(context: RequestContext, responses: list[TopicProduce
 
 
 def _answer_when_durable(
-    broker: Broker,
+    broker: BrokerServices,
     context: RequestContext,
     response: ProduceResponse,
     appended: list[tuple[Partition, PartitionProduceResponse]],
@@ -258,8 +262,9 @@ def _answer_when_durable(
     broker.flusher.when_durable((partition.log for partition, _ in appended), done)
 
 
+@handles(INIT_PRODUCER_ID)
 def handle_init_producer_id(
-    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+    broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
     """Hand out a producer id that was never used in this data directory, or raise the epoch of one."""
     if request.transactional_id is not None:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
 from millstream.errors import ErrorCode
 from millstream.wire.messages.sasl import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
 
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-
 _NO_SASL = "the embedded broker has no authentication yet: set security.protocol to PLAINTEXT"
 
 
+@handles(SASL_HANDSHAKE, note="no authentication yet: no mechanisms")
 def handle_sasl_handshake(
-    broker: Broker, request: SaslHandshakeRequest, context: RequestContext
+    broker: BrokerServices, request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
     """No mechanism is offered; Kafka's error for a handshake on a listener without SASL."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
+@handles(SASL_AUTHENTICATE, note="no authentication yet: refused")
 def handle_sasl_authenticate(
-    broker: Broker, request: SaslAuthenticateRequest, context: RequestContext
+    broker: BrokerServices, request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
     """Tokens are not looked at."""
     return SaslAuthenticateResponse(

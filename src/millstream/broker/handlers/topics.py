@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.broker.dispatch import handles
 from millstream.broker.handlers.configs import topic_config_values
-from millstream.broker.topics import OFFSETS_TOPIC
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import OFFSETS_TOPIC, Topic
 from millstream.errors import (
     BrokerError,
     ConfigError,
@@ -25,6 +28,10 @@ from millstream.errors import (
     for_code,
 )
 from millstream.wire.messages.topics import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -46,17 +53,13 @@ from millstream.wire.messages.topics import (
 )
 from millstream.wire.schema import ZERO_UUID
 
-if TYPE_CHECKING:
-    from millstream.broker.broker import Broker
-    from millstream.broker.server import RequestContext
-    from millstream.broker.topics import Topic
-
 MAX_PARTITIONS: Final = 10_000
 """The most partitions that a topic may have, and that one request may create, as in Kafka."""
 
 
+@handles(CREATE_TOPICS)
 def handle_create_topics(
-    broker: Broker, request: CreateTopicsRequest, context: RequestContext
+    broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     """Make each topic durably, or say why not. A name given twice makes none of them."""
     times = Counter(topic.name for topic in request.topics)
@@ -70,28 +73,30 @@ def handle_create_topics(
     )
 
 
-def _asked_partitions(broker: Broker, wanted: CreatableTopic) -> int:
+def _asked_partitions(broker: BrokerServices, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return len(wanted.assignments)
     return broker.settings.num_partitions if wanted.num_partitions == -1 else max(0, wanted.num_partitions)
 
 
 def _create(
-    broker: Broker, wanted: CreatableTopic, times: int, total: int, validate_only: bool
+    broker: BrokerServices, wanted: CreatableTopic, times: int, total: int, validate_only: bool
 ) -> CreatableTopicResult:
     try:
         if times > 1:
             raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
         # As in Kafka: first the name, then the settings, then the numbers.
-        broker.create_topic(wanted.name, 1, {}, validate_only=True)
+        broker.topics.create(wanted.name, 1, {}, validate_only=True)
         configs = _given_configs(wanted)
-        _as_broker_error(lambda: broker.create_topic(wanted.name, 1, configs, validate_only=True))
+        _as_broker_error(lambda: broker.topics.create(wanted.name, 1, configs, validate_only=True))
         partitions = _partition_count(broker, wanted)
         if total > MAX_PARTITIONS:
             raise PolicyViolationError(
                 f"{total} partitions in one request: the embedded broker creates {MAX_PARTITIONS} at a time"
             )
-        topic = _as_broker_error(lambda: broker.create_topic(wanted.name, partitions, configs, validate_only))
+        topic = _as_broker_error(
+            lambda: broker.topics.create(wanted.name, partitions, configs, validate_only)
+        )
     except BrokerError as error:
         return CreatableTopicResult(
             name=wanted.name, error_code=error.code, error_message=error.detail or str(error)
@@ -124,7 +129,7 @@ def _as_broker_error(make: Callable[[], Topic | None]) -> Topic | None:
         raise InvalidConfigError(str(error)) from None
 
 
-def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
+def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
     """How many partitions a request asks for, by number or by assigning each to brokers."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
@@ -154,8 +159,9 @@ def _checked_count(count: int) -> int:
     return count
 
 
+@handles(DELETE_TOPICS)
 def handle_delete_topics(
-    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+    broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     """Delete each topic, by name or by id. One that is named twice is not deleted at all."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
@@ -173,7 +179,7 @@ def _is_ambiguous(wanted: DeleteTopicState) -> bool:
 
 
 def _delete(
-    broker: Broker, wanted: DeleteTopicState, times: int, disabled: ErrorCode
+    broker: BrokerServices, wanted: DeleteTopicState, times: int, disabled: ErrorCode
 ) -> DeletableTopicResult:
     try:
         if not broker.settings.delete_topic_enable:
@@ -192,7 +198,7 @@ def _delete(
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 
 
-def _to_delete(broker: Broker, wanted: DeleteTopicState) -> Topic:
+def _to_delete(broker: BrokerServices, wanted: DeleteTopicState) -> Topic:
     if _is_ambiguous(wanted):
         raise InvalidRequestError("name the topic or give its id, and not both")
     topic = (
@@ -214,8 +220,9 @@ def _check_not_internal(topic: Topic) -> None:
         raise InvalidTopicError(f"{topic.name} is the broker's own, and stays as it is")
 
 
+@handles(CREATE_PARTITIONS)
 def handle_create_partitions(
-    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+    broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Bring each topic to a larger number of partitions."""
     times = Counter(topic.name for topic in request.topics)
@@ -228,7 +235,7 @@ def handle_create_partitions(
 
 
 def _grow(
-    broker: Broker, wanted: CreatePartitionsTopic, times: int, validate_only: bool
+    broker: BrokerServices, wanted: CreatePartitionsTopic, times: int, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if times > 1:
@@ -239,7 +246,7 @@ def _grow(
         _check_not_internal(topic)
         count = _larger_count(broker, topic, wanted)
         if not validate_only:
-            broker.add_partitions(topic, count)
+            broker.topics.add_partitions(topic, count)
     except BrokerError as error:
         return CreatePartitionsTopicResult(
             name=wanted.name, error_code=error.code, error_message=error.detail or str(error)
@@ -247,7 +254,7 @@ def _grow(
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 
 
-def _larger_count(broker: Broker, topic: Topic, wanted: CreatePartitionsTopic) -> int:
+def _larger_count(broker: BrokerServices, topic: Topic, wanted: CreatePartitionsTopic) -> int:
     now = len(topic.partitions)
     if wanted.count <= now:
         raise InvalidPartitionsError(
@@ -261,8 +268,9 @@ def _larger_count(broker: Broker, topic: Topic, wanted: CreatePartitionsTopic) -
     return _checked_count(wanted.count)
 
 
+@handles(DELETE_RECORDS)
 def handle_delete_records(
-    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
+    broker: BrokerServices, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     """Move each partition's start up to an offset; -1 stands for its end."""
     return DeleteRecordsResponse(
@@ -277,7 +285,7 @@ def handle_delete_records(
 
 
 def _delete_records(
-    broker: Broker, topic: str, wanted: DeleteRecordsPartition
+    broker: BrokerServices, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     low_watermark, code = -1, int(ErrorCode.NONE)
     try:

@@ -25,7 +25,7 @@ from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.opening import RecoveryReport
 from millstream.broker.log.segments.segment import FilePool
-from millstream.broker.log.topics import Topic, TopicStore
+from millstream.broker.log.topics import StoredTopic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError
 from millstream.model import TopicPartition
 
@@ -39,7 +39,7 @@ DELETE_SUFFIX = "-delete"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class DirectoryIdentity:
     """Which cluster, node and directory this is."""
 
     cluster_id: str
@@ -82,7 +82,7 @@ class LogDirectory:
     def open(
         cls,
         path: StrPath,
-        identity: Identity,
+        identity: DirectoryIdentity,
         *,
         now_ms: int,
         defaults: LogConfig | None = None,
@@ -104,7 +104,7 @@ class LogDirectory:
             raise KafkaStorageError(f"{name} cannot be opened: {error}") from error
         return directory
 
-    def _load(self, identity: Identity, now_ms: int) -> None:
+    def _load(self, identity: DirectoryIdentity, now_ms: int) -> None:
         names = set(self.files.listdir(self.path))
         is_new = META_FILE not in names
         self.was_clean = is_new or CLEAN_FILE in names
@@ -123,7 +123,7 @@ class LogDirectory:
 
     # -- identity and epochs
 
-    def _read_identity(self, identity: Identity, is_new: bool) -> Identity:
+    def _read_identity(self, identity: DirectoryIdentity, is_new: bool) -> DirectoryIdentity:
         if is_new:
             self.files.write_atomically(self._file(META_FILE), _encode_identity(identity))
             return identity
@@ -226,7 +226,7 @@ class LogDirectory:
 
     # -- topics
 
-    def create_topics(self, topics: Iterable[Topic], now_ms: int) -> None:
+    def create_topics(self, topics: Iterable[StoredTopic], now_ms: int) -> None:
         """Add new topics with empty logs, durably. Raises KafkaStorageError and changes nothing then."""
         new = list(topics)
         assert not any(topic.name in self.topics for topic in new), "the topics are new"
@@ -272,12 +272,12 @@ class LogDirectory:
                 continue  # it is put out at the next start, as no topic has it
         return trash
 
-    def _existing(self, name: str) -> Topic:
+    def _existing(self, name: str) -> StoredTopic:
         topic = self.topics.get(name)
         assert topic is not None, f"there is no topic {name}"
         return topic
 
-    def _begin_logs(self, topic: Topic, config: LogConfig, first: int, now_ms: int) -> None:
+    def _begin_logs(self, topic: StoredTopic, config: LogConfig, first: int, now_ms: int) -> None:
         for number in range(first, topic.partitions):
             partition = TopicPartition(topic.name, number)
             self._open_log(partition, config, now_ms, recovery_point=0, clean=True)
@@ -342,7 +342,7 @@ def _check_complete(path: str, names: set[str], is_new: bool, topics: TopicStore
             raise KafkaStorageError(f"{path} has logs but no {name}: restore it from a copy")
 
 
-def _encode_identity(identity: Identity) -> bytes:
+def _encode_identity(identity: DirectoryIdentity) -> bytes:
     lines = [
         "version=1",
         f"cluster.id={identity.cluster_id}",
@@ -352,11 +352,11 @@ def _encode_identity(identity: Identity) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _parse_identity(path: str, data: bytes) -> Identity:
+def _parse_identity(path: str, data: bytes) -> DirectoryIdentity:
     pairs = dict(line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line)
     try:
         if pairs["version"] != "1":
             raise ValueError(f"version {pairs['version']} is not known")
-        return Identity(pairs["cluster.id"], int(pairs["node.id"]), pairs["directory.id"])
+        return DirectoryIdentity(pairs["cluster.id"], int(pairs["node.id"]), pairs["directory.id"])
     except (KeyError, ValueError) as error:
         raise KafkaStorageError(f"{path} is damaged ({error}): restore it from a copy") from error

@@ -28,7 +28,7 @@ def check_topic_name(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class StoredTopic:
     """One topic. ``configs`` has only the settings that it does not take from the broker."""
 
     name: str
@@ -55,19 +55,19 @@ class TopicStore:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[StoredTopic]:
         return iter(self._topics.values())
 
     def __contains__(self, name: object) -> bool:
         return name in self._topics
 
-    def get(self, name: str) -> Topic | None:
+    def get(self, name: str) -> StoredTopic | None:
         return self._topics.get(name)
 
-    def by_id(self, topic_id: bytes) -> Topic | None:
+    def by_id(self, topic_id: bytes) -> StoredTopic | None:
         return self._by_id.get(topic_id)
 
-    def put(self, topics: Iterable[Topic]) -> None:
+    def put(self, topics: Iterable[StoredTopic]) -> None:
         """Add topics, or replace those of the same name, durably. Raises OSError and changes nothing then."""
         changed = dict(self._topics)
         for topic in topics:
@@ -81,12 +81,12 @@ class TopicStore:
         gone = set(names)
         self._replace({name: topic for name, topic in self._topics.items() if name not in gone})
 
-    def _replace(self, topics: dict[str, Topic]) -> None:
+    def _replace(self, topics: dict[str, StoredTopic]) -> None:
         self._files.write_atomically(self._path, _encode(topics.values()))
         self._topics = topics
         self._by_id = {topic.topic_id: topic for topic in topics.values()}
 
-    def _parse(self, data: bytes) -> list[Topic]:
+    def _parse(self, data: bytes) -> list[StoredTopic]:
         try:
             document = json.loads(data)
             if document["version"] != _FORMAT:
@@ -96,7 +96,7 @@ class TopicStore:
             raise KafkaStorageError(f"{self._path} is damaged ({error}): restore it from a copy") from error
 
 
-def _encode(topics: Iterable[Topic]) -> bytes:
+def _encode(topics: Iterable[StoredTopic]) -> bytes:
     entries = {
         topic.name: {
             "id": str(UUID(bytes=topic.topic_id)),
@@ -108,11 +108,11 @@ def _encode(topics: Iterable[Topic]) -> bytes:
     return json.dumps({"version": _FORMAT, "topics": entries}, indent=1).encode()
 
 
-def _parse_topic(name: str, fields: dict[str, Any]) -> Topic:
+def _parse_topic(name: str, fields: dict[str, Any]) -> StoredTopic:
     check_topic_name(name)
     partitions, configs = fields["partitions"], fields["configs"]
     if type(partitions) is not int or partitions < 1:
         raise ValueError(f"topic {name} has {partitions!r} partitions")
     if not all(isinstance(text, str) for pair in configs.items() for text in pair):
         raise ValueError(f"topic {name} has settings that are not text")
-    return Topic(name, UUID(fields["id"]).bytes, partitions, configs)
+    return StoredTopic(name, UUID(fields["id"]).bytes, partitions, configs)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from millstream.consumer.assignors.base import NO_GENERATION
 from millstream.errors import CorruptMessage
 from millstream.model import TopicPartition
-from millstream.wire.apis import NEVER
 from millstream.wire.schema import Data, Struct, array, int32, string
 
 
@@ -18,14 +17,14 @@ class TopicAssignment(Struct):
     partitions: list[int] = array(int32())
 
 
-class StickyUserData(Data, versions=(0, 1), flexible=NEVER):
+class StickyUserData(Data, versions=(0, 1)):
     """Version 1 added the generation (KIP-341). The bytes do not say their version."""
 
     previous_assignment: list[TopicAssignment] = array(TopicAssignment)
     generation: int = int32("1+", default=NO_GENERATION)
 
 
-class CooperativeStickyUserData(Data, versions=(0, 0), flexible=NEVER):
+class CooperativeStickyUserData(Data, versions=(0, 0)):
     """Partitions need not be told again: the subscription itself has them."""
 
     generation: int = int32()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
+
+API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, flexible=3)
 
 
-class ApiVersionsRequest(Request, api=apis.API_VERSIONS):
+class ApiVersionsRequest(Request, api=API_VERSIONS):
     """Ask what the broker speaks, and say who is asking (KIP-511)."""
 
     client_software_name: str = string("3+", default="")
@@ -37,7 +40,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16("3+", default=0)
 
 
-class ApiVersionsResponse(Response, api=apis.API_VERSIONS):
+class ApiVersionsResponse(Response, api=API_VERSIONS):
     """The APIs and versions that the broker speaks. Its header never has tags, whatever the version."""
 
     error_code: int = int16()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
+from typing import Final
+
 from millstream.wire.schema import (
     ZERO_UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -25,7 +27,10 @@ class TopicPartitions(Struct):
     partitions: list[int] = array(int32())
 
 
-class ElectLeadersRequest(Request, api=apis.ELECT_LEADERS):
+ELECT_LEADERS: Final = Api(43, "ElectLeaders", 0, 2, flexible=2)
+
+
+class ElectLeadersRequest(Request, api=ELECT_LEADERS):
     """Give partitions their preferred leader, or any leader at all. No list means all partitions."""
 
     election_type: int = int8("1+", default=0, ignorable=False)
@@ -44,7 +49,7 @@ class ReplicaElectionResult(Struct):
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
-class ElectLeadersResponse(Response, api=apis.ELECT_LEADERS):
+class ElectLeadersResponse(Response, api=ELECT_LEADERS):
     """What became of each election."""
 
     throttle_time_ms: int = int32(default=0)
@@ -62,7 +67,10 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
-class AlterPartitionReassignmentsRequest(Request, api=apis.ALTER_PARTITION_REASSIGNMENTS):
+ALTER_PARTITION_REASSIGNMENTS: Final = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
+
+
+class AlterPartitionReassignmentsRequest(Request, api=ALTER_PARTITION_REASSIGNMENTS):
     """Move partitions to other brokers; a partition without a list of them is not moved after all."""
 
     timeout_ms: int = int32(default=60000)
@@ -81,7 +89,7 @@ class ReassignableTopicResponse(Struct):
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
-class AlterPartitionReassignmentsResponse(Response, api=apis.ALTER_PARTITION_REASSIGNMENTS):
+class AlterPartitionReassignmentsResponse(Response, api=ALTER_PARTITION_REASSIGNMENTS):
     """Which moves were accepted."""
 
     throttle_time_ms: int = int32(default=0)
@@ -96,7 +104,10 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = array(int32())
 
 
-class ListPartitionReassignmentsRequest(Request, api=apis.LIST_PARTITION_REASSIGNMENTS):
+LIST_PARTITION_REASSIGNMENTS: Final = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
+
+
+class ListPartitionReassignmentsRequest(Request, api=LIST_PARTITION_REASSIGNMENTS):
     """Ask which partitions are being moved. No list means all topics."""
 
     timeout_ms: int = int32(default=60000)
@@ -119,7 +130,7 @@ class OngoingTopicReassignment(Struct):
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
-class ListPartitionReassignmentsResponse(Response, api=apis.LIST_PARTITION_REASSIGNMENTS):
+class ListPartitionReassignmentsResponse(Response, api=LIST_PARTITION_REASSIGNMENTS):
     """The moves in progress."""
 
     throttle_time_ms: int = int32(default=0)
@@ -137,7 +148,10 @@ class QuorumTopic(Struct):
     partitions: list[QuorumPartition] = array(QuorumPartition)
 
 
-class DescribeQuorumRequest(Request, api=apis.DESCRIBE_QUORUM):
+DESCRIBE_QUORUM: Final = Api(55, "DescribeQuorum", 0, 2, flexible=0)
+
+
+class DescribeQuorumRequest(Request, api=DESCRIBE_QUORUM):
     """Ask for the state of the quorum that keeps the metadata."""
 
     topics: list[QuorumTopic] = array(QuorumTopic)
@@ -178,7 +192,7 @@ class Node(Struct):
     listeners: list[Listener] = array(Listener, "2+", default=[])
 
 
-class DescribeQuorumResponse(Response, api=apis.DESCRIBE_QUORUM):
+class DescribeQuorumResponse(Response, api=DESCRIBE_QUORUM):
     """The leader of the quorum, and how far its voters and observers have read."""
 
     error_code: int = int16()

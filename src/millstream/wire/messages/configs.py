@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, int8, int16, int32, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int8, int16, int32, string
 
 
 class DescribeConfigsResource(Struct):
@@ -12,7 +13,10 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = array(string(), nullable="0+")
 
 
-class DescribeConfigsRequest(Request, api=apis.DESCRIBE_CONFIGS):
+DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", 1, 4, flexible=4)
+
+
+class DescribeConfigsRequest(Request, api=DESCRIBE_CONFIGS):
     """Read the settings of topics, brokers or groups. No list of keys means all of them."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
@@ -51,7 +55,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-class DescribeConfigsResponse(Response, api=apis.DESCRIBE_CONFIGS):
+class DescribeConfigsResponse(Response, api=DESCRIBE_CONFIGS):
     """The settings of every resource that was asked for."""
 
     throttle_time_ms: int = int32(default=0)
@@ -69,7 +73,10 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-class AlterConfigsRequest(Request, api=apis.ALTER_CONFIGS):
+ALTER_CONFIGS: Final = Api(33, "AlterConfigs", 0, 2, flexible=2)
+
+
+class AlterConfigsRequest(Request, api=ALTER_CONFIGS):
     """Replace all settings of a resource: what is not named goes back to its default."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
@@ -83,7 +90,7 @@ class AlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class AlterConfigsResponse(Response, api=apis.ALTER_CONFIGS):
+class AlterConfigsResponse(Response, api=ALTER_CONFIGS):
     """Which resources were changed."""
 
     throttle_time_ms: int = int32(default=0)
@@ -104,7 +111,10 @@ class IncrementalAlterConfigsResource(Struct):
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
 
 
-class IncrementalAlterConfigsRequest(Request, api=apis.INCREMENTAL_ALTER_CONFIGS):
+INCREMENTAL_ALTER_CONFIGS: Final = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
+
+
+class IncrementalAlterConfigsRequest(Request, api=INCREMENTAL_ALTER_CONFIGS):
     """Change single settings of a resource, and leave the others as they are (KIP-339)."""
 
     resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
@@ -118,7 +128,7 @@ class IncrementalAlterConfigsResourceResponse(Struct):
     resource_name: str = string()
 
 
-class IncrementalAlterConfigsResponse(Response, api=apis.INCREMENTAL_ALTER_CONFIGS):
+class IncrementalAlterConfigsResponse(Response, api=INCREMENTAL_ALTER_CONFIGS):
     """Which resources were changed."""
 
     throttle_time_ms: int = int32(default=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.wire.apis import NEVER
 from millstream.wire.schema import Data, Struct, array, data, int32, string
 
 
@@ -13,7 +12,7 @@ class OwnedTopicPartition(Struct):
     partitions: list[int] = array(int32(), "1+", default=[])
 
 
-class ConsumerProtocolSubscription(Data, versions=(0, 3), flexible=NEVER):
+class ConsumerProtocolSubscription(Data, versions=(0, 3)):
     """What a member wants to read, and what it holds already (KIP-429, KIP-792, KIP-881)."""
 
     topics: list[str] = array(string())
@@ -30,7 +29,7 @@ class AssignedTopicPartition(Struct):
     partitions: list[int] = array(int32())
 
 
-class ConsumerProtocolAssignment(Data, versions=(0, 3), flexible=NEVER):
+class ConsumerProtocolAssignment(Data, versions=(0, 3)):
     """What a member is given to read, as the group's leader decided."""
 
     assigned_partitions: list[AssignedTopicPartition] = array(AssignedTopicPartition)

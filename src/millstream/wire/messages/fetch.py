@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from millstream.wire import apis
 from millstream.wire.schema import (
     ZERO_UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -56,7 +56,10 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32(), "7+", default=[])
 
 
-class FetchRequest(Request, api=apis.FETCH):
+FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
+
+
+class FetchRequest(Request, api=FETCH):
     """Read on in many partitions, and wait up to ``max_wait_ms`` for ``min_bytes`` of records."""
 
     cluster_id: str | None = string("12+", nullable="12+", tag=0, default=None)
@@ -132,7 +135,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("16+", nullable="16+", default=None)
 
 
-class FetchResponse(Response, api=apis.FETCH):
+class FetchResponse(Response, api=FETCH):
     """Records of the partitions that have any. In a session, partitions without news are left out."""
 
     throttle_time_ms: int = int32(default=0)

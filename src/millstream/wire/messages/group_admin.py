@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, data, int16, int32, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, data, int16, int32, string
+
+DESCRIBE_GROUPS: Final = Api(15, "DescribeGroups", 0, 6, flexible=5)
 
 
-class DescribeGroupsRequest(Request, api=apis.DESCRIBE_GROUPS):
+class DescribeGroupsRequest(Request, api=DESCRIBE_GROUPS):
     """Ask for the state and the members of groups."""
 
     groups: list[str] = array(string())
@@ -35,14 +38,17 @@ class DescribedGroup(Struct):
     authorized_operations: int = int32("3+", default=-2147483648)
 
 
-class DescribeGroupsResponse(Response, api=apis.DESCRIBE_GROUPS):
+class DescribeGroupsResponse(Response, api=DESCRIBE_GROUPS):
     """The state and the members of each group."""
 
     throttle_time_ms: int = int32("1+", default=0)
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-class ListGroupsRequest(Request, api=apis.LIST_GROUPS):
+LIST_GROUPS: Final = Api(16, "ListGroups", 0, 5, flexible=3)
+
+
+class ListGroupsRequest(Request, api=LIST_GROUPS):
     """Ask which groups the broker coordinates. No filter means all of them."""
 
     states_filter: list[str] = array(string(), "4+", default=[], ignorable=False)
@@ -56,7 +62,7 @@ class ListedGroup(Struct):
     group_type: str = string("5+", default="")
 
 
-class ListGroupsResponse(Response, api=apis.LIST_GROUPS):
+class ListGroupsResponse(Response, api=LIST_GROUPS):
     """The groups that the broker coordinates."""
 
     throttle_time_ms: int = int32("1+", default=0)
@@ -64,7 +70,10 @@ class ListGroupsResponse(Response, api=apis.LIST_GROUPS):
     groups: list[ListedGroup] = array(ListedGroup)
 
 
-class DeleteGroupsRequest(Request, api=apis.DELETE_GROUPS):
+DELETE_GROUPS: Final = Api(42, "DeleteGroups", 0, 2, flexible=2, since="1.1")
+
+
+class DeleteGroupsRequest(Request, api=DELETE_GROUPS):
     """Forget groups, which must have no members, with their offsets."""
 
     groups_names: list[str] = array(string())
@@ -75,7 +84,7 @@ class DeletableGroupResult(Struct):
     error_code: int = int16()
 
 
-class DeleteGroupsResponse(Response, api=apis.DELETE_GROUPS):
+class DeleteGroupsResponse(Response, api=DELETE_GROUPS):
     """Which groups are gone."""
 
     throttle_time_ms: int = int32(default=0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -18,7 +19,10 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-class OffsetCommitRequest(Request, api=apis.OFFSET_COMMIT):
+OFFSET_COMMIT: Final = Api(8, "OffsetCommit", 2, 9, flexible=8)
+
+
+class OffsetCommitRequest(Request, api=OFFSET_COMMIT):
     """Keep offsets for a group. A generation of -1 commits from outside the group."""
 
     group_id: str = string()
@@ -39,7 +43,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-class OffsetCommitResponse(Response, api=apis.OFFSET_COMMIT):
+class OffsetCommitResponse(Response, api=OFFSET_COMMIT):
     """Which offsets are kept."""
 
     throttle_time_ms: int = int32("3+", default=0)
@@ -71,7 +75,10 @@ class OffsetFetchRequestGroup(Struct):
     )
 
 
-class OffsetFetchRequest(Request, api=apis.OFFSET_FETCH):
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", 1, 9, flexible=6)
+
+
+class OffsetFetchRequest(Request, api=OFFSET_FETCH):
     """Read committed offsets: of one group up to version 7, of several from version 8 on."""
 
     group_id: str = string("0-7", default="", ignorable=False)
@@ -118,7 +125,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = int16("8+", default=0)
 
 
-class OffsetFetchResponse(Response, api=apis.OFFSET_FETCH):
+class OffsetFetchResponse(Response, api=OFFSET_FETCH):
     """Committed offsets: of one group up to version 7, of several from version 8 on."""
 
     throttle_time_ms: int = int32("3+", default=0)
@@ -136,7 +143,10 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-class OffsetDeleteRequest(Request, api=apis.OFFSET_DELETE):
+OFFSET_DELETE: Final = Api(47, "OffsetDelete", 0, 0, since="2.4")
+
+
+class OffsetDeleteRequest(Request, api=OFFSET_DELETE):
     """Forget committed offsets of topics that the group does not read now."""
 
     group_id: str = string()
@@ -153,7 +163,7 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
-class OffsetDeleteResponse(Response, api=apis.OFFSET_DELETE):
+class OffsetDeleteResponse(Response, api=OFFSET_DELETE):
     """Which offsets are forgotten."""
 
     error_code: int = int16()

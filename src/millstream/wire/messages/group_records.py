@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from millstream.wire.apis import NEVER
 from millstream.wire.schema import ZERO_UUID, Data, Struct, array, data, int32, int64, string, uuid
 
 
-class OffsetCommitKey(Data, versions=(0, 0), flexible=NEVER):
+class OffsetCommitKey(Data, versions=(0, 0)):
     """The key of a committed offset."""
 
     group: str = string()
@@ -25,7 +24,7 @@ class OffsetCommitValue(Data, versions=(0, 4), flexible=4):
     topic_id: bytes = uuid("4+", tag=0, default=ZERO_UUID)
 
 
-class GroupMetadataKey(Data, versions=(0, 0), flexible=NEVER):
+class GroupMetadataKey(Data, versions=(0, 0)):
     """The key of a group's state."""
 
     group: str = string()

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, data, int8, int16, int32, string
+from typing import Final
+
+from millstream.wire.schema import (
+    Api,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    data,
+    int8,
+    int16,
+    int32,
+    string,
+)
+
+FIND_COORDINATOR: Final = Api(10, "FindCoordinator", 0, 6, flexible=3)
 
 
-class FindCoordinatorRequest(Request, api=apis.FIND_COORDINATOR):
+class FindCoordinatorRequest(Request, api=FIND_COORDINATOR):
     """Ask who coordinates groups (``key_type`` 0), transactional ids (1) or share groups (2)."""
 
     key: str = string("0-3", default="", ignorable=False)
@@ -23,7 +38,7 @@ class Coordinator(Struct):
     error_message: str | None = string("4+", nullable="4+", default=None)
 
 
-class FindCoordinatorResponse(Response, api=apis.FIND_COORDINATOR):
+class FindCoordinatorResponse(Response, api=FIND_COORDINATOR):
     """The coordinator: of one key up to version 3, of several from version 4 on."""
 
     throttle_time_ms: int = int32("1+", default=0)
@@ -42,7 +57,10 @@ class JoinGroupRequestProtocol(Struct):
     metadata: bytes = data()
 
 
-class JoinGroupRequest(Request, api=apis.JOIN_GROUP):
+JOIN_GROUP: Final = Api(11, "JoinGroup", 0, 9, flexible=6)
+
+
+class JoinGroupRequest(Request, api=JOIN_GROUP):
     """Take part in the next generation of a group."""
 
     group_id: str = string()
@@ -63,7 +81,7 @@ class JoinGroupResponseMember(Struct):
     metadata: bytes = data()
 
 
-class JoinGroupResponse(Response, api=apis.JOIN_GROUP):
+class JoinGroupResponse(Response, api=JOIN_GROUP):
     """The new generation: its leader, its assignor, and who you are in it."""
 
     throttle_time_ms: int = int32("2+", default=0)
@@ -82,7 +100,10 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = data()
 
 
-class SyncGroupRequest(Request, api=apis.SYNC_GROUP):
+SYNC_GROUP: Final = Api(14, "SyncGroup", 0, 5, flexible=4)
+
+
+class SyncGroupRequest(Request, api=SYNC_GROUP):
     """Ask for the assignment of this generation; the leader brings everybody's."""
 
     group_id: str = string()
@@ -94,7 +115,7 @@ class SyncGroupRequest(Request, api=apis.SYNC_GROUP):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-class SyncGroupResponse(Response, api=apis.SYNC_GROUP):
+class SyncGroupResponse(Response, api=SYNC_GROUP):
     """The member's own assignment."""
 
     throttle_time_ms: int = int32("1+", default=0)
@@ -104,7 +125,10 @@ class SyncGroupResponse(Response, api=apis.SYNC_GROUP):
     assignment: bytes = data()
 
 
-class HeartbeatRequest(Request, api=apis.HEARTBEAT):
+HEARTBEAT: Final = Api(12, "Heartbeat", 0, 4, flexible=4)
+
+
+class HeartbeatRequest(Request, api=HEARTBEAT):
     """Say that the member lives."""
 
     group_id: str = string()
@@ -113,7 +137,7 @@ class HeartbeatRequest(Request, api=apis.HEARTBEAT):
     group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=False)
 
 
-class HeartbeatResponse(Response, api=apis.HEARTBEAT):
+class HeartbeatResponse(Response, api=HEARTBEAT):
     """All is well, or the group is rebalancing, or the member is no longer in it."""
 
     throttle_time_ms: int = int32("1+", default=0)
@@ -126,7 +150,10 @@ class MemberIdentity(Struct):
     reason: str | None = string("5+", nullable="5+", default=None)
 
 
-class LeaveGroupRequest(Request, api=apis.LEAVE_GROUP):
+LEAVE_GROUP: Final = Api(13, "LeaveGroup", 0, 5, flexible=4)
+
+
+class LeaveGroupRequest(Request, api=LEAVE_GROUP):
     """Take members out of a group; up to version 2 only the sender itself."""
 
     group_id: str = string()
@@ -140,7 +167,7 @@ class MemberResponse(Struct):
     error_code: int = int16("3+", default=0)
 
 
-class LeaveGroupResponse(Response, api=apis.LEAVE_GROUP):
+class LeaveGroupResponse(Response, api=LEAVE_GROUP):
     """Which members have left."""
 
     throttle_time_ms: int = int32("1+", default=0)

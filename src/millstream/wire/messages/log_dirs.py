@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
 
 class DescribableLogDirTopic(Struct):
@@ -11,7 +12,10 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = array(int32())
 
 
-class DescribeLogDirsRequest(Request, api=apis.DESCRIBE_LOG_DIRS):
+DESCRIBE_LOG_DIRS: Final = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
+
+
+class DescribeLogDirsRequest(Request, api=DESCRIBE_LOG_DIRS):
     """Ask where partitions lie, and how large they are. No list means all of them."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
@@ -39,7 +43,7 @@ class DescribeLogDirsResult(Struct):
     usable_bytes: int = int64("4+", default=-1)
 
 
-class DescribeLogDirsResponse(Response, api=apis.DESCRIBE_LOG_DIRS):
+class DescribeLogDirsResponse(Response, api=DESCRIBE_LOG_DIRS):
     """The directories of the broker."""
 
     throttle_time_ms: int = int32(default=0)
@@ -57,7 +61,10 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
 
 
-class AlterReplicaLogDirsRequest(Request, api=apis.ALTER_REPLICA_LOG_DIRS):
+ALTER_REPLICA_LOG_DIRS: Final = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
+
+
+class AlterReplicaLogDirsRequest(Request, api=ALTER_REPLICA_LOG_DIRS):
     """Move replicas to other directories of the same broker."""
 
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
@@ -73,7 +80,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
 
 
-class AlterReplicaLogDirsResponse(Response, api=apis.ALTER_REPLICA_LOG_DIRS):
+class AlterReplicaLogDirsResponse(Response, api=ALTER_REPLICA_LOG_DIRS):
     """Which moves were accepted."""
 
     throttle_time_ms: int = int32(default=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
+from typing import Final
+
 from millstream.wire.schema import (
     ZERO_UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -26,7 +28,10 @@ class MetadataRequestTopic(Struct):
     name: str | None = string(nullable="10+")
 
 
-class MetadataRequest(Request, api=apis.METADATA):
+METADATA: Final = Api(3, "Metadata", 0, 13, flexible=9)
+
+
+class MetadataRequest(Request, api=METADATA):
     """Ask for brokers and topics. No list means all topics; an empty one did so in version 0."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
@@ -61,7 +66,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = int32("8+", default=-2147483648)
 
 
-class MetadataResponse(Response, api=apis.METADATA):
+class MetadataResponse(Response, api=METADATA):
     """The brokers, and the leaders of the partitions of each topic."""
 
     throttle_time_ms: int = int32("3+", default=0)
@@ -73,7 +78,10 @@ class MetadataResponse(Response, api=apis.METADATA):
     error_code: int = int16("13+", default=0)
 
 
-class DescribeClusterRequest(Request, api=apis.DESCRIBE_CLUSTER):
+DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", 0, 2, flexible=0, since="2.8")
+
+
+class DescribeClusterRequest(Request, api=DESCRIBE_CLUSTER):
     """Ask for the brokers only."""
 
     include_cluster_authorized_operations: bool = boolean()
@@ -89,7 +97,7 @@ class DescribeClusterBroker(Struct):
     is_fenced: bool = boolean("2+", default=False)
 
 
-class DescribeClusterResponse(Response, api=apis.DESCRIBE_CLUSTER):
+class DescribeClusterResponse(Response, api=DESCRIBE_CLUSTER):
     """The brokers, or the controllers, and the id of the cluster."""
 
     throttle_time_ms: int = int32(default=0)
@@ -113,7 +121,10 @@ class Cursor(Struct):
     partition_index: int = int32()
 
 
-class DescribeTopicPartitionsRequest(Request, api=apis.DESCRIBE_TOPIC_PARTITIONS):
+DESCRIBE_TOPIC_PARTITIONS: Final = Api(75, "DescribeTopicPartitions", 0, 0, flexible=0, since="3.8")
+
+
+class DescribeTopicPartitionsRequest(Request, api=DESCRIBE_TOPIC_PARTITIONS):
     """Ask for the partitions of topics, a page at a time (KIP-966)."""
 
     topics: list[TopicRequest] = array(TopicRequest)
@@ -142,7 +153,7 @@ class DescribedTopic(Struct):
     topic_authorized_operations: int = int32(default=-2147483648)
 
 
-class DescribeTopicPartitionsResponse(Response, api=apis.DESCRIBE_TOPIC_PARTITIONS):
+class DescribeTopicPartitionsResponse(Response, api=DESCRIBE_TOPIC_PARTITIONS):
     """One page of partitions, and where the next begins; null after the last."""
 
     throttle_time_ms: int = int32(default=0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, Struct, array, int8, int16, int32, int64, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, Struct, array, int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Struct):
@@ -19,7 +20,10 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Request, api=apis.LIST_OFFSETS):
+LIST_OFFSETS: Final = Api(2, "ListOffsets", 1, 10, flexible=6)
+
+
+class ListOffsetsRequest(Request, api=LIST_OFFSETS):
     """Find the first offset at or after a time, for many partitions."""
 
     replica_id: int = int32()
@@ -43,7 +47,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Response, api=apis.LIST_OFFSETS):
+class ListOffsetsResponse(Response, api=LIST_OFFSETS):
     """The offset that was found in each partition."""
 
     throttle_time_ms: int = int32("2+", default=0)
@@ -61,7 +65,10 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-class OffsetForLeaderEpochRequest(Request, api=apis.OFFSET_FOR_LEADER_EPOCH):
+OFFSET_FOR_LEADER_EPOCH: Final = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
+
+
+class OffsetForLeaderEpochRequest(Request, api=OFFSET_FOR_LEADER_EPOCH):
     """Ask where leader epochs end, to find out whether the log was cut (KIP-320)."""
 
     replica_id: int = int32("3+", default=-2)
@@ -82,7 +89,7 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
-class OffsetForLeaderEpochResponse(Response, api=apis.OFFSET_FOR_LEADER_EPOCH):
+class OffsetForLeaderEpochResponse(Response, api=OFFSET_FOR_LEADER_EPOCH):
     """The end of the asked epoch in each partition."""
 
     throttle_time_ms: int = int32(default=0)

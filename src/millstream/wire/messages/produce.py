@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from millstream.wire import apis
 from millstream.wire.schema import (
     ZERO_UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -34,7 +34,10 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request, api=apis.PRODUCE):
+PRODUCE: Final = Api(0, "Produce", 3, 13, flexible=9)
+
+
+class ProduceRequest(Request, api=PRODUCE):
     """Append record batches. ``acks`` is -1 for all replicas, 1 for the leader, 0 for no answer."""
 
     transactional_id: str | None = string(nullable="0+", default=None)
@@ -85,7 +88,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string("10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Response, api=apis.PRODUCE):
+class ProduceResponse(Response, api=PRODUCE):
     """Where the records of each partition are. With ``acks`` 0 it is not sent at all."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
@@ -93,7 +96,10 @@ class ProduceResponse(Response, api=apis.PRODUCE):
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, default=[])
 
 
-class InitProducerIdRequest(Request, api=apis.INIT_PRODUCER_ID):
+INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 5, flexible=2)
+
+
+class InitProducerIdRequest(Request, api=INIT_PRODUCER_ID):
     """Ask for a producer id, with which retries leave no duplicates."""
 
     transactional_id: str | None = string(nullable="0+")
@@ -102,7 +108,7 @@ class InitProducerIdRequest(Request, api=apis.INIT_PRODUCER_ID):
     producer_epoch: int = int16("3+", default=-1, ignorable=False)
 
 
-class InitProducerIdResponse(Response, api=apis.INIT_PRODUCER_ID):
+class InitProducerIdResponse(Response, api=INIT_PRODUCER_ID):
     """The producer id, and the epoch that fences older users of it."""
 
     throttle_time_ms: int = int32(default=0)

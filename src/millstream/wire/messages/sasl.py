@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
-from millstream.wire.schema import Request, Response, array, data, int16, int64, string
+from typing import Final
+
+from millstream.wire.schema import Api, Request, Response, array, data, int16, int64, string
+
+SASL_HANDSHAKE: Final = Api(17, "SaslHandshake", 0, 1)
 
 
-class SaslHandshakeRequest(Request, api=apis.SASL_HANDSHAKE):
+class SaslHandshakeRequest(Request, api=SASL_HANDSHAKE):
     """Choose a mechanism to authenticate with."""
 
     mechanism: str = string()
 
 
-class SaslHandshakeResponse(Response, api=apis.SASL_HANDSHAKE):
+class SaslHandshakeResponse(Response, api=SASL_HANDSHAKE):
     """The mechanisms that the broker offers."""
 
     error_code: int = int16()
     mechanisms: list[str] = array(string())
 
 
-class SaslAuthenticateRequest(Request, api=apis.SASL_AUTHENTICATE):
+SASL_AUTHENTICATE: Final = Api(36, "SaslAuthenticate", 0, 2, flexible=2)
+
+
+class SaslAuthenticateRequest(Request, api=SASL_AUTHENTICATE):
     """One step of the exchange, opaque to the protocol."""
 
     auth_bytes: bytes = data()
 
 
-class SaslAuthenticateResponse(Response, api=apis.SASL_AUTHENTICATE):
+class SaslAuthenticateResponse(Response, api=SASL_AUTHENTICATE):
     """The broker's side of the step, and how long the session lasts at the end."""
 
     error_code: int = int16()

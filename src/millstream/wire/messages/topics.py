@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from millstream.wire import apis
+from typing import Final
+
 from millstream.wire.schema import (
     ZERO_UUID,
+    Api,
     Request,
     Response,
     Struct,
@@ -39,7 +41,10 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Request, api=apis.CREATE_TOPICS):
+CREATE_TOPICS: Final = Api(19, "CreateTopics", 2, 7, flexible=5)
+
+
+class CreateTopicsRequest(Request, api=CREATE_TOPICS):
     """Make topics, or only check whether they could be made."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
@@ -72,7 +77,7 @@ class CreatableTopicResult(Struct):
     )
 
 
-class CreateTopicsResponse(Response, api=apis.CREATE_TOPICS):
+class CreateTopicsResponse(Response, api=CREATE_TOPICS):
     """What became of each topic."""
 
     throttle_time_ms: int = int32(default=0)
@@ -86,7 +91,10 @@ class DeleteTopicState(Struct):
     topic_id: bytes = uuid("6+", default=ZERO_UUID, ignorable=False)
 
 
-class DeleteTopicsRequest(Request, api=apis.DELETE_TOPICS):
+DELETE_TOPICS: Final = Api(20, "DeleteTopics", 1, 6, flexible=4)
+
+
+class DeleteTopicsRequest(Request, api=DELETE_TOPICS):
     """Delete topics: by name up to version 5, by name or id from version 6 on."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+", default=[], ignorable=False)
@@ -101,7 +109,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
-class DeleteTopicsResponse(Response, api=apis.DELETE_TOPICS):
+class DeleteTopicsResponse(Response, api=DELETE_TOPICS):
     """Which topics are gone."""
 
     throttle_time_ms: int = int32(default=0)
@@ -118,7 +126,10 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
 
 
-class CreatePartitionsRequest(Request, api=apis.CREATE_PARTITIONS):
+CREATE_PARTITIONS: Final = Api(37, "CreatePartitions", 0, 3, flexible=2, since="1.0")
+
+
+class CreatePartitionsRequest(Request, api=CREATE_PARTITIONS):
     """Raise the number of partitions of topics to ``count``."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
@@ -132,7 +143,7 @@ class CreatePartitionsTopicResult(Struct):
     error_message: str | None = string(nullable="0+", default=None)
 
 
-class CreatePartitionsResponse(Response, api=apis.CREATE_PARTITIONS):
+class CreatePartitionsResponse(Response, api=CREATE_PARTITIONS):
     """Which topics have grown."""
 
     throttle_time_ms: int = int32(default=0)
@@ -151,7 +162,10 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
-class DeleteRecordsRequest(Request, api=apis.DELETE_RECORDS):
+DELETE_RECORDS: Final = Api(21, "DeleteRecords", 0, 2, flexible=2)
+
+
+class DeleteRecordsRequest(Request, api=DELETE_RECORDS):
     """Delete the oldest records of partitions."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
@@ -169,7 +183,7 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-class DeleteRecordsResponse(Response, api=apis.DELETE_RECORDS):
+class DeleteRecordsResponse(Response, api=DELETE_RECORDS):
     """Where the log of each partition starts now."""
 
     throttle_time_ms: int = int32(default=0)

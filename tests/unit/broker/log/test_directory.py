@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.directory import Identity, LogDirectory, parse_partition_directory
+from millstream.broker.log.directory import DirectoryIdentity, LogDirectory, parse_partition_directory
 from millstream.broker.log.files import Files
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.topics import Topic, TopicStore, check_topic_name
+from millstream.broker.log.topics import StoredTopic, TopicStore, check_topic_name
 from millstream.errors import ConfigError, DataDirectoryLockedError, InvalidTopicError, KafkaStorageError
 from millstream.model import TopicPartition
 from tests.unit.broker.log.faults import CountingFiles, FaultyFiles
 from tests.unit.broker.log.support import NOW, QuickFiles, fill, make_batch, numbers, sync
 
-IDENTITY = Identity("cluster", 1, "directory")
+IDENTITY = DirectoryIdentity("cluster", 1, "directory")
 
 
 def open_directory(path: Path, **options: Any) -> LogDirectory:
@@ -31,9 +31,9 @@ def open_directory(path: Path, **options: Any) -> LogDirectory:
     return LogDirectory.open(path, IDENTITY, now_ms=NOW, **options)
 
 
-def topic(name: str, partitions: int = 1, number: int = 1, **configs: str) -> Topic:
+def topic(name: str, partitions: int = 1, number: int = 1, **configs: str) -> StoredTopic:
     named = {key.replace("_", "."): value for key, value in configs.items()}
-    return Topic(name, number.to_bytes(16, "big"), partitions, named)
+    return StoredTopic(name, number.to_bytes(16, "big"), partitions, named)
 
 
 def log_of(directory: LogDirectory, name: str, partition: int = 0) -> PartitionLog:
@@ -126,8 +126,8 @@ def test_the_point_of_a_deleted_topic_does_not_hold_for_the_next(tmp_path: Path)
 def test_a_second_broker_is_told_who_has_the_directory(tmp_path: Path) -> None:
     holder = """
 import sys, time
-from millstream.broker.log.directory import Identity, LogDirectory
-directory = LogDirectory.open(sys.argv[1], Identity("c", 1, "d"), now_ms=0)
+from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
+directory = LogDirectory.open(sys.argv[1], DirectoryIdentity("c", 1, "d"), now_ms=0)
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -152,7 +152,9 @@ def test_the_lock_ends_with_the_directory(tmp_path: Path) -> None:
 
 def test_the_identity_stays(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
-    again = LogDirectory.open(tmp_path, Identity("other", 1, "other"), now_ms=NOW, files=QuickFiles())
+    again = LogDirectory.open(
+        tmp_path, DirectoryIdentity("other", 1, "other"), now_ms=NOW, files=QuickFiles()
+    )
     assert again.identity == IDENTITY
     again.close()
     with pytest.raises(ConfigError, match="belongs to node 1, not to node 2"):

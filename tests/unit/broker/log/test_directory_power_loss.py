@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.directory import Identity, LogDirectory
-from millstream.broker.log.topics import Topic
+from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
+from millstream.broker.log.topics import StoredTopic
 from millstream.model import TopicPartition
 from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all
@@ -28,7 +28,7 @@ class Simulation:
         self.lives = 0
         self.files = PowerLossFiles(root / "disk-0")
         self.counter = 0
-        self.topics: dict[str, Topic] = {}  # as a client was told
+        self.topics: dict[str, StoredTopic] = {}  # as a client was told
         self.uncertain: set[str] = set()  # a change was under way when the power went
         self.appended: dict[TopicPartition, dict[int, bytes]] = {}
         self.durable: dict[TopicPartition, int] = {}
@@ -36,7 +36,7 @@ class Simulation:
         self.directory = self.open()
 
     def open(self) -> LogDirectory:
-        identity = Identity("cluster", 1, "directory")
+        identity = DirectoryIdentity("cluster", 1, "directory")
         return LogDirectory.open(
             self.files.root, identity, now_ms=NOW, files=self.files, defaults=CONFIG, open_segments=4
         )
@@ -45,7 +45,7 @@ class Simulation:
         name = self.random.choice(NAMES)
         if name not in self.topics:
             self.counter += 1
-            topic = Topic(name, self.counter.to_bytes(16, "big"), 2)
+            topic = StoredTopic(name, self.counter.to_bytes(16, "big"), 2)
             self.uncertain.add(name)
             self.directory.create_topics([topic], NOW)
             self.uncertain.discard(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.responses import commit_response
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import CommittedOffset, OffsetRecord
@@ -19,7 +19,11 @@ from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.table import GroupTable
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
-from millstream.wire.messages.group_offsets import OffsetCommitRequest, OffsetCommitRequestPartition
+from millstream.wire.messages.group_offsets import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+)
 
 _GROUP_NOT_FOUND_VERSION: Final = 9
 
@@ -33,6 +37,7 @@ class Commits:
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
+    @answers(OFFSET_COMMIT)
     def commit(self, request: OffsetCommitRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         outcomes, records = self._sort(request, effects)
         if _names_unknown_only(outcomes):  # then the group is not even asked

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import (
     CommittedOffset,
@@ -22,11 +22,13 @@ from millstream.broker.groups.state.table import RETENTION_TIMER, GroupTable, se
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_admin import (
+    DELETE_GROUPS,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
 from millstream.wire.messages.group_offsets import (
+    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -42,6 +44,7 @@ class Deletions:
 
     # ---- OffsetDelete ----
 
+    @answers(OFFSET_DELETE)
     def delete_offsets(
         self, request: OffsetDeleteRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
@@ -89,6 +92,7 @@ class Deletions:
 
     # ---- DeleteGroups ----
 
+    @answers(DELETE_GROUPS)
     def delete_groups(
         self, request: DeleteGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.responses import described_error
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.members import Member
@@ -12,6 +12,8 @@ from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.table import GroupTable
 from millstream.errors import ErrorCode
 from millstream.wire.messages.group_admin import (
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -26,12 +28,13 @@ _NO_AUTHORIZER_GROUP: Final = 0b1101_0100_1000
 """All operations that Kafka knows on a group: nobody is refused anything here."""
 
 
-class Admin:
+class Describing:
     """Handles DescribeGroups and ListGroups."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
+    @answers(DESCRIBE_GROUPS)
     def describe(
         self, request: DescribeGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
@@ -63,6 +66,7 @@ class Admin:
             members=[_describe_member(member, protocol) for member in group.members.values()],
         )
 
+    @answers(LIST_GROUPS)
     def list_groups(
         self, request: ListGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.responses import NO_OFFSET
 from millstream.broker.groups.state.records import CommittedOffset
 from millstream.broker.groups.state.table import GroupTable
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import (
+    OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
@@ -57,6 +58,7 @@ class Fetches:
         """How many are parked."""
         return len(self._waiting)
 
+    @answers(OFFSET_FETCH)
     def fetch(self, request: OffsetFetchRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         tokens = self._unsettled(request) if request.require_stable else set()
         if tokens:

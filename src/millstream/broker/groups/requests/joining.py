@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.rebalance import NO_MEMBER_ID, Rebalances
 from millstream.broker.groups.requests.responses import join_error, joined, sync_error
 from millstream.broker.groups.state.group import ClassicGroup
@@ -18,7 +18,7 @@ from millstream.broker.groups.state.records import GenerationRecord
 from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.table import GroupTable, session_timer
 from millstream.errors import ErrorCode
-from millstream.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
+from millstream.wire.messages.groups import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
 
 _REBALANCE_TIMEOUT_VERSION: Final = 1
 _MEMBER_ID_REQUIRED_VERSION: Final = 4  # KIP-394
@@ -70,6 +70,7 @@ class Joining:
         self._table = table
         self._rebalances = rebalances
 
+    @answers(JOIN_GROUP)
     def join(self, request: JoinGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         error = self._refusal(request)
         if error is not ErrorCode.NONE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.broker.groups.outcome import Caller, Effects, Parked
+from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.rebalance import NO_MEMBER_ID, Rebalances
 from millstream.broker.groups.requests.responses import leave_error, sync_error, synced
 from millstream.broker.groups.state.group import ClassicGroup
@@ -14,6 +14,9 @@ from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.table import GroupTable, session_timer, sync_timer
 from millstream.errors import ErrorCode
 from millstream.wire.messages.groups import (
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
     HeartbeatRequest,
     HeartbeatResponse,
     LeaveGroupRequest,
@@ -38,6 +41,7 @@ class Syncing:
         self._table = table
         self._rebalances = rebalances
 
+    @answers(SYNC_GROUP)
     def sync(self, request: SyncGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         error = self._refusal(group, request, caller.version)
@@ -126,6 +130,7 @@ class Heartbeats:
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
+    @answers(HEARTBEAT)
     def heartbeat(self, request: HeartbeatRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         error = self._table.caller_error(
@@ -147,6 +152,7 @@ class Leaving:
         self._table = table
         self._rebalances = rebalances
 
+    @answers(LEAVE_GROUP)
     def leave(self, request: LeaveGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         if not request.group_id:

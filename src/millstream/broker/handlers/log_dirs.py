@@ -1,0 +1,103 @@
+"""DescribeLogDirs and AlterReplicaLogDirs: all partitions are in one data directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from millstream.broker.dispatch import handles
+from millstream.broker.request_context import RequestContext
+from millstream.broker.services import BrokerServices
+from millstream.broker.topics import Topic
+from millstream.errors import ErrorCode
+from millstream.wire.messages.log_dirs import (
+    ALTER_REPLICA_LOG_DIRS,
+    DESCRIBE_LOG_DIRS,
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+@handles(DESCRIBE_LOG_DIRS)
+def handle_describe_log_dirs(
+    broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    """The one data directory: its partitions with their sizes, and the disk's room."""
+    disk = shutil.disk_usage(broker.data_directory)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                error_code=ErrorCode.NONE,
+                log_dir=str(broker.data_directory),
+                topics=[_sizes(topic, indexes) for topic, indexes in _wanted_partitions(broker, request)],
+                total_bytes=disk.total,
+                usable_bytes=disk.free,
+            )
+        ]
+    )
+
+
+def _wanted_partitions(
+    broker: BrokerServices, request: DescribeLogDirsRequest
+) -> Iterable[tuple[Topic, Iterable[int]]]:
+    if request.topics is None:
+        for topic in broker.topics:
+            yield topic, range(len(topic.partitions))
+        return
+    for wanted in request.topics:
+        found = broker.topics.get(wanted.topic)
+        if found is not None:
+            yield found, [index for index in wanted.partitions if found.partition(index) is not None]
+
+
+def _sizes(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=topic.partitions[index].log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for index in indexes
+        ],
+    )
+
+
+@handles(ALTER_REPLICA_LOG_DIRS, note="one directory: refused")
+def handle_alter_replica_log_dirs(
+    broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """Moving to the directory where a partition lies is done already; there is no other."""
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic_name=topic.name,
+            partitions=[
+                AlterReplicaLogDirPartitionResult(
+                    partition_index=index,
+                    error_code=_log_dir_error(
+                        broker, topic.name, index, here=wanted.path == str(broker.data_directory)
+                    ),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for wanted in request.dirs
+        for topic in wanted.topics
+    ]
+    return AlterReplicaLogDirsResponse(results=results)
+
+
+def _log_dir_error(broker: BrokerServices, topic: str, index: int, *, here: bool) -> int:
+    if not here:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    found = broker.topics.partition(topic, index)
+    return ErrorCode.NONE if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,81 @@
+"""One request that waits for its answer: who sent it, in which version, and where the answer goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from millstream.broker.metrics import BrokerMetrics
+from millstream.wire.frames import RequestHeader, encode_response
+from millstream.wire.schema import Api, Response
+
+
+class RequestSource(Protocol):
+    """The connection that a request came from."""
+
+    remote_host: str
+    local_address: tuple[str, int]
+    metrics: BrokerMetrics
+
+    def flush_answers(self) -> None:
+        """Send the answers that are complete, in the order of the requests."""
+
+    def close(self, reason: str) -> None:
+        """Close the connection."""
+
+
+class RequestContext:
+    """A request from its arrival until ``reply`` or ``drop``, one of which is called exactly once."""
+
+    __slots__ = ("_source", "_started", "api", "chunks", "done", "header", "on_abandoned")
+
+    def __init__(self, source: RequestSource, api: Api, header: RequestHeader) -> None:
+        self._source = source
+        self._started = time.perf_counter()
+        self.api = api
+        self.header = header
+        self.chunks: list[Any] = []
+        """The encoded answer; empty until there is one."""
+        self.done = False
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called if the connection closes before the answer, to release what is held for the request."""
+
+    @property
+    def version(self) -> int:
+        return self.header.version
+
+    @property
+    def client_id(self) -> str:
+        return self.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Kafka's tools show it, with a slash in front."""
+        return "/" + self._source.remote_host
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The address by which the client reached the broker."""
+        return self._source.local_address
+
+    def reply(self, response: Response) -> None:
+        """Answer the request. The answer is sent after those to earlier requests of the connection."""
+        assert not self.done, "a request is answered once"
+        self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
+        self._finish()
+
+    def drop(self) -> None:
+        """End a request that gets no answer (acks=0)."""
+        assert not self.done, "a request is answered once"
+        self._finish()
+
+    def close(self, reason: str) -> None:
+        """Close the connection: the only way to report an error to a client that expects no answer."""
+        self._source.close(reason)
+
+    def _finish(self) -> None:
+        self.done = True
+        elapsed_ms = (time.perf_counter() - self._started) * 1000
+        self._source.metrics.api(self.api.name).observe(elapsed_ms)
+        self._source.flush_answers()
