@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Final
 
+from millstream.broker import metrics
 from millstream.broker.flusher import Flusher, SyncableLog
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
+from millstream.broker.metrics import MetricReading
 from millstream.broker.request_context import RequestContext
 from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
@@ -66,6 +68,11 @@ class GroupService:
     def apis(self) -> Set[Api]:
         """The APIs that ``handle`` answers."""
         return self._coordinator.apis
+
+    def read_metrics(self) -> Iterator[MetricReading]:
+        """Read the coordinator's counters and gauges."""
+        yield from metrics.read("groups", self._coordinator.counters)
+        yield from metrics.read("groups", self._coordinator.gauges())
 
     def load(self) -> None:
         """Replay ``__consumer_offsets``, then accept requests."""

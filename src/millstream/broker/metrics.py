@@ -1,79 +1,94 @@
-"""Counters that the broker keeps about itself, and the one call that reads them all."""
+"""The broker's metrics: each is one field that declares its kind, help text and label.
+
+To add a metric, add a field to a class of metrics and count on it (``metrics.bytes_in += size``).
+``BrokerServices.read_metrics`` reads all of them, with what was declared.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, NamedTuple
 
-_BUCKETS_MS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
-"""Upper ends of the latency histogram's buckets; the last bucket is open."""
+Kind = Literal["counter", "gauge", "histogram"]
 
 
-@dataclass(slots=True)
-class ApiMetrics:
-    """One API's requests: how many, how many failed, and how long they took from frame to reply."""
+def counter(help_text: str) -> Any:
+    """Declare a number that only rises, from zero at every start."""
+    return field(default=0, metadata={"kind": "counter", "help": help_text, "label": ""})
 
-    requests: int = 0
-    errors: int = 0
-    total_ms: float = 0.0
-    max_ms: float = 0.0
-    histogram: list[int] = field(default_factory=lambda: [0] * (len(_BUCKETS_MS) + 1))
+
+def gauge(help_text: str, *, label: str = "") -> Any:
+    """Declare a number that rises and falls. With ``label`` it is a dict, by that label's values."""
+    metadata = {"kind": "gauge", "help": help_text, "label": label}
+    return field(default_factory=dict if label else int, metadata=metadata)
+
+
+def histogram(help_text: str, *, label: str) -> Any:
+    """Declare latencies, as one LatencyHistogram for each value of ``label``."""
+    metadata = {"kind": "histogram", "help": help_text, "label": label}
+    return field(default_factory=lambda: defaultdict(LatencyHistogram), metadata=metadata)
+
+
+class MetricReading(NamedTuple):
+    """The value of one metric at one moment, with what its field declares."""
+
+    name: str
+    kind: Kind
+    help: str
+    label: str
+    """The name of the label; empty for a metric without one."""
+    values: Mapping[str, int | LatencyHistogram]
+    """By the value of the label; under the empty string for a metric without one."""
+
+
+def read(prefix: str, metrics: Any) -> Iterator[MetricReading]:
+    """Read every metric of a class of metrics. ``prefix`` begins their names."""
+    for each in fields(metrics):
+        value, label = getattr(metrics, each.name), each.metadata["label"]
+        values = dict(value) if label else {"": value}
+        yield MetricReading(
+            f"{prefix}_{each.name}", each.metadata["kind"], each.metadata["help"], label, values
+        )
+
+
+class LatencyHistogram:
+    """How long things took: their number, total and maximum, and how many fell into each bucket."""
+
+    BOUNDS_MS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
+    """The upper bounds of the buckets, inclusive; the last bucket has none."""
+
+    __slots__ = ("buckets", "count", "max_ms", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ms = 0.0
+        self.max_ms = 0.0
+        self.buckets = [0] * (len(self.BOUNDS_MS) + 1)
 
     def observe(self, elapsed_ms: float) -> None:
-        self.requests += 1
+        self.count += 1
         self.total_ms += elapsed_ms
         self.max_ms = max(self.max_ms, elapsed_ms)
-        for index, bound in enumerate(_BUCKETS_MS):
-            if elapsed_ms <= bound:
-                self.histogram[index] += 1
-                return
-        self.histogram[-1] += 1
-
-    def percentile(self, fraction: float) -> float:
-        """The upper end of the bucket in which this fraction of the requests lies; 0 without requests."""
-        wanted = fraction * self.requests
-        seen = 0
-        for index, count in enumerate(self.histogram):
-            seen += count
-            if count and seen >= wanted:
-                return _BUCKETS_MS[index] if index < len(_BUCKETS_MS) else self.max_ms
-        return 0.0
-
-    def snapshot(self) -> dict[str, Any]:
-        mean = self.total_ms / self.requests if self.requests else 0.0
-        return {
-            "requests": self.requests,
-            "errors": self.errors,
-            "mean_ms": round(mean, 3),
-            "p50_ms": self.percentile(0.5),
-            "p99_ms": self.percentile(0.99),
-            "max_ms": round(self.max_ms, 3),
-        }
+        self.buckets[bisect_left(self.BOUNDS_MS, elapsed_ms)] += 1
 
 
 @dataclass(slots=True)
 class BrokerMetrics:
-    """What the whole broker counts. Written on the loop's thread only; a reader sees a moment's values."""
+    """What the broker counts outside its groups. Written on the event loop's thread only."""
 
-    connections_open: int = 0
-    connections_total: int = 0
-    connections_refused: int = 0
-    malformed_requests: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    records_in: int = 0
-    parked_fetches: int = 0
-    syncs: int = 0
-    failed_syncs: int = 0
-    apis: dict[str, ApiMetrics] = field(default_factory=dict)
-
-    def api(self, name: str) -> ApiMetrics:
-        found = self.apis.get(name)
-        if found is None:
-            found = self.apis[name] = ApiMetrics()
-        return found
-
-    def snapshot(self) -> dict[str, Any]:
-        """All counters as plain values, ready for JSON."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "apis"}
-        return plain | {"apis": {name: api.snapshot() for name, api in sorted(self.apis.items())}}
+    connections_open: int = gauge("Connections that are open.")
+    connections_total: int = counter("Connections that clients opened.")
+    connections_refused: int = counter("Connections that were closed because of max.connections.")
+    malformed_requests: int = counter("Requests that could not be decoded, or whose API is unknown.")
+    bytes_in: int = counter("Bytes received in requests.")
+    bytes_out: int = counter("Bytes sent in answers.")
+    records_in: int = counter("Records appended by producers.")
+    parked_fetches: int = gauge("Fetches that wait for data.")
+    syncs: int = counter("Syncs of logs to the disk.")
+    failed_syncs: int = counter("Syncs that the disk failed.")
+    request_ms: defaultdict[str, LatencyHistogram] = histogram(  # noqa: RUF009
+        "Milliseconds from a request's arrival to its answer.", label="api"
+    )

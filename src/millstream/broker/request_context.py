@@ -77,5 +77,5 @@ class RequestContext:
     def _finish(self) -> None:
         self.done = True
         elapsed_ms = (time.perf_counter() - self._started) * 1000
-        self._source.metrics.api(self.api.name).observe(elapsed_ms)
+        self._source.metrics.request_ms[self.api.name].observe(elapsed_ms)
         self._source.flush_answers()

@@ -9,13 +9,14 @@ import time
 import uuid
 from pathlib import Path
 
+from millstream.broker import metrics
 from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.flusher import Flusher
 from millstream.broker.group_service import GroupService
 from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
 from millstream.broker.log.files import Files
 from millstream.broker.maintenance import Maintenance
-from millstream.broker.metrics import BrokerMetrics
+from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
 from millstream.broker.request_context import RequestContext
 from millstream.broker.settings import BrokerSettings
@@ -103,6 +104,10 @@ class BrokerServices:
         """The address to give to a client: the configured one, or the one by which it reached the broker."""
         configured = self.settings.advertised_listeners
         return (configured.host, configured.port) if configured is not None else context.local_address
+
+    def read_metrics(self) -> list[MetricReading]:
+        """Read every metric of the broker, with its kind and help text. Walks over all groups."""
+        return [*metrics.read("broker", self.metrics), *self.groups.read_metrics()]
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its data and its committed offsets, and wake the fetches that wait for it."""

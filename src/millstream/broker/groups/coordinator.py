@@ -42,7 +42,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.broker.groups.metrics import Counters, Gauges
+from millstream.broker.groups.metrics import GroupCounters, GroupGauges
 from millstream.broker.groups.outcome import (
     Caller,
     Continuation,
@@ -262,18 +262,18 @@ class GroupCoordinator:
         return self._table.store
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> GroupCounters:
         return self._table.counters
 
-    def gauges(self) -> Gauges:
-        """How things stand. Walks over all groups: for now and then, not for every request."""
+    def gauges(self) -> GroupGauges:
+        """Count groups, members, offsets and waiting requests. Walks over all groups."""
         groups = self._table.groups.values()
         by_state = {state.value: 0 for state in GroupState}
         for group in groups:
             by_state[group.state.value] += 1
         syncs = sum(member.sync is not None for group in groups for member in group.members.values())
         joins = sum(group.awaiting_joins for group in groups)
-        return Gauges(
+        return GroupGauges(
             groups_by_state=by_state,
             members=sum(len(group.members) for group in groups),
             offsets=self.store.offset_count,

@@ -1,40 +1,37 @@
-"""What the coordinator counts, for the driver to publish. Counters only rise, from zero at every start."""
+"""The metrics of the group coordinator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millstream.broker.metrics import counter, gauge
+
 
 @dataclass(slots=True)
-class Counters:
-    """One number for each thing worth watching."""
+class GroupCounters:
+    """What happened to groups since the start."""
 
-    rebalances_started: int = 0
-    rebalances_completed: int = 0
-    """Generations whose assignment became durable."""
-    members_joined: int = 0
-    members_left: int = 0
-    members_expired: int = 0
-    """Sessions that ran out."""
-    members_dropped: int = 0
-    """Members that did not rejoin or sync in time, or came when the group was full."""
-    members_fenced: int = 0
-    """Static members whose place a newer process took."""
-    offsets_committed: int = 0
-    offsets_deleted: int = 0
-    offsets_expired: int = 0
-    commits_refused: int = 0
-    """Whole commits that were turned down, by a stale member for example."""
-    groups_deleted: int = 0
-    writes_failed: int = 0
+    rebalances_started: int = counter("Rebalances that began.")
+    rebalances_completed: int = counter("Rebalances whose assignment became durable.")
+    members_joined: int = counter("Members that joined a group.")
+    members_left: int = counter("Members that left their group.")
+    members_expired: int = counter("Members whose session timed out.")
+    members_dropped: int = counter("Members that did not rejoin or sync in time, or found the group full.")
+    members_fenced: int = counter("Static members that were replaced by a newer process.")
+    offsets_committed: int = counter("Offsets committed.")
+    offsets_deleted: int = counter("Offsets deleted on request.")
+    offsets_expired: int = counter("Offsets deleted because of offsets.retention.minutes.")
+    commits_refused: int = counter("Commits refused as a whole, for example from a stale member.")
+    groups_deleted: int = counter("Groups deleted or expired.")
+    writes_failed: int = counter("Writes to __consumer_offsets that failed.")
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
-    """How things stand at one moment."""
+class GroupGauges:
+    """The state of all groups at one moment."""
 
-    groups_by_state: dict[str, int]
-    members: int
-    offsets: int
-    parked_requests: int
-    writes_in_flight: int
+    groups_by_state: dict[str, int] = gauge("Groups in each state.", label="state")  # noqa: RUF009
+    members: int = gauge("Members of all groups.")
+    offsets: int = gauge("Committed offsets that are stored.")
+    parked_requests: int = gauge("Requests that wait for a rebalance or a write.")
+    writes_in_flight: int = gauge("Writes to __consumer_offsets that are not durable yet.")

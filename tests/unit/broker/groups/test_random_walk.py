@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.broker.groups.metrics import Counters
+from millstream.broker.groups.metrics import GroupCounters
 from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.store import Store
 from millstream.errors import ErrorCode
@@ -263,7 +263,7 @@ def test_a_walk(seed: int) -> None:
 def test_the_walks_see_enough() -> None:
     """The walks would prove nothing if their members never got anywhere."""
     walks = [walk(seed) for seed in range(20)]
-    for name in Counters.__slots__:
+    for name in GroupCounters.__slots__:
         total = sum(one.totals[name] for one in walks)
         assert total >= 5, f"only {total} {name}"
     assert sum(len(one.owners) for one in walks) > 50

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.broker.groups.metrics import Counters
+from millstream.broker.groups.metrics import GroupCounters
 from millstream.broker.groups.outcome import Outcome
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.states import GroupState
@@ -101,7 +101,7 @@ class Witness:
     def count(self) -> None:
         """Keep what the coordinator counted: it starts again from zero with every start."""
         self.totals.update(
-            {name: getattr(self.bench.coordinator.counters, name) for name in Counters.__slots__}
+            {name: getattr(self.bench.coordinator.counters, name) for name in GroupCounters.__slots__}
         )
 
     def must_be_refused(self, client: Client, generation: int) -> bool:

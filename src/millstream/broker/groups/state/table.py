@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from millstream.broker.groups.metrics import Counters
+from millstream.broker.groups.metrics import GroupCounters
 from millstream.broker.groups.outcome import Continuation, Effects
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.group import ClassicGroup
@@ -74,7 +74,7 @@ class GroupTable:
         self.store = Store()
         self.groups: dict[str, ClassicGroup] = {}
         self.timers: Timers[TimerKey] = Timers()
-        self.counters = Counters()
+        self.counters = GroupCounters()
 
     def find_or_create(self, group_id: str) -> ClassicGroup:
         """The group; a new one is there from its first join or commit on, even if nobody gets in.
