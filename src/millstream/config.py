@@ -203,6 +203,11 @@ class ConsumerConfig(ClientConfig):
     }
 
     @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+    @property
     def auto_offset_reset_duration_ms(self) -> int | None:
         """How far back by_duration goes; None for the other ways to reset."""
         return _duration_ms(self.auto_offset_reset.partition(":")[2])

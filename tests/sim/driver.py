@@ -70,8 +70,9 @@ class Driver:
         self.name = f"m{number}" + (f"/{habits.instance_id}" if habits.instance_id else "")
         self.identity = habits.instance_id or self.name
         """Who the member is across restarts."""
-        self.membership = Membership(habits.group_settings(), self._jitter)
-        self.offsets = OffsetStore(habits.offset_settings(), self.membership, self._jitter)
+        config = habits.config()
+        self.membership = Membership(config, world.rng.random)
+        self.offsets = OffsetStore(config, self.membership, world.rng.random)
         self.held: set[TopicPartition] = set()
         self.topics = habits.topics
         self.is_alive = True
@@ -90,9 +91,6 @@ class Driver:
         self._wake_ms: int | None = None
         self._subscribe()
         world.later(network.latency_ms(), self._refresh_metadata, True)
-
-    def _jitter(self) -> float:
-        return self.world.rng.uniform(0.8, 1.2)
 
     def wake(self) -> None:
         """Wake the user if it sleeps where it can be woken."""

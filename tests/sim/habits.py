@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from millstream.consumer.assignors.registry import resolve_assignors
-from millstream.consumer.membership import GroupSettings
-from millstream.consumer.offsets import OffsetSettings
+from millstream.config import ConsumerConfig
 from tests.sim.cluster import GROUP
 
 
@@ -34,22 +32,16 @@ class Habits:
     heartbeat_interval_ms: int = 800
     max_poll_interval_ms: int = 5_000
 
-    def group_settings(self) -> GroupSettings:
-        return GroupSettings(
+    def config(self) -> ConsumerConfig:
+        """The settings of the member's consumer."""
+        return ConsumerConfig(
+            bootstrap_servers=(),
             group_id=GROUP,
-            assignors=resolve_assignors(self.assignors),
+            partition_assignment_strategy=self.assignors,
             group_instance_id=self.instance_id,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             max_poll_interval_ms=self.max_poll_interval_ms,
-            request_timeout_ms=2_500,
-            retry_backoff_ms=50,
-            retry_backoff_max_ms=400,
-        )
-
-    def offset_settings(self) -> OffsetSettings:
-        return OffsetSettings(
-            group_id=GROUP,
             enable_auto_commit=self.commits is CommitMode.AUTO,
             auto_commit_interval_ms=700,
             request_timeout_ms=2_500,

@@ -12,19 +12,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from millstream.client.chance import between
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.config import ConsumerConfig
 from millstream.consumer import membership
 from millstream.consumer.assignors.base import ClusterView
-from millstream.consumer.assignors.registry import resolve_assignors
 from millstream.consumer.fetching import events as fetch_events
 from millstream.consumer.fetching.fetcher import Fetcher
-from millstream.consumer.fetching.settings import FetchSettings
-from millstream.consumer.membership import GroupSettings, Membership
-from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetSettings, OffsetStore
+from millstream.consumer.membership import Membership
+from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetStore
 from millstream.consumer.sends import Send
 from millstream.consumer.subscription import SubscriptionState
 from millstream.errors import BrokerError, ErrorCode, NetworkError
@@ -75,15 +72,13 @@ class ConsumerCores:
         self._client = client
         self._config = config
         self.subscription = SubscriptionState(exclude_internal=config.exclude_internal_topics)
-        self.fetcher = Fetcher(
-            FetchSettings.from_config(config), epoch_at_zero_ms=epoch_at_zero_ms, chance=chance
-        )
+        self.fetcher = Fetcher(config, epoch_at_zero_ms=epoch_at_zero_ms, chance=chance)
         self.positions = self.fetcher.positions
         self.membership: Membership | None = None
         self.offsets: OffsetStore | None = None
         if config.group_id is not None:
-            self.membership = Membership(_group_settings(config, config.group_id), _jitter)
-            self.offsets = OffsetStore(_offset_settings(config, config.group_id), self.membership, _jitter)
+            self.membership = Membership(config, chance)
+            self.offsets = OffsetStore(config, self.membership, chance)
         self.callbacks: deque[membership.CallbackEvent] = deque()
         """Rebalance events whose callbacks the user's thread must run."""
         self.async_commits: dict[int, Callable[..., None] | None] = {}
@@ -258,38 +253,6 @@ class ConsumerCores:
         elif event.automatic and event.error is not None:
             log.warning("group %s: an automatic commit failed: %s", self._config.group_id, event.error)
         self._finish("commit", event.commit_id, event.offsets, event.error)
-
-
-def _jitter() -> float:
-    return between(0.8, 1.2)
-
-
-def _group_settings(config: ConsumerConfig, group_id: str) -> GroupSettings:
-    return GroupSettings(
-        group_id=group_id,
-        assignors=resolve_assignors(config.partition_assignment_strategy),  # type: ignore[arg-type]
-        group_instance_id=config.group_instance_id,
-        rack_id=config.client_rack or None,
-        session_timeout_ms=config.session_timeout_ms,
-        # A rebalance waits that long for its members: beat often enough to hear of it in time.
-        heartbeat_interval_ms=min(config.heartbeat_interval_ms, max(1, config.max_poll_interval_ms // 3)),
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-    )
-
-
-def _offset_settings(config: ConsumerConfig, group_id: str) -> OffsetSettings:
-    return OffsetSettings(
-        group_id=group_id,
-        enable_auto_commit=config.enable_auto_commit,
-        auto_commit_interval_ms=config.auto_commit_interval_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        default_api_timeout_ms=config.default_api_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
-        retry_backoff_max_ms=config.retry_backoff_max_ms,
-    )
 
 
 def _cluster_view(cluster: Cluster) -> ClusterView:

@@ -26,7 +26,7 @@ from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.drain import Drained
 from millstream.consumer.membership import Assigned, CallbackEvent, GroupMetadata, Lost, Phase
 from millstream.consumer.offsets import CommitDone, Offsets, OffsetStore
-from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
+from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 
@@ -108,7 +108,7 @@ class ConsumerDriver:
             partial(self._received, core, send.token),
             partial(self._failed, core, send.token),
             timeout_ms=send.timeout_ms,
-            channel=Channel.COORDINATOR if isinstance(send.target, Coordinator) else Channel.DATA,
+            channel=Channel.COORDINATOR if isinstance(send.target, GroupCoordinator) else Channel.DATA,
         )
 
     def _node_id(self, target: Target) -> int | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.records import Record
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent, LeadersTold, MetadataNeeded
 from millstream.consumer.fetching.fetcher import Fetcher
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Send
 from millstream.errors import NetworkError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import FakeCluster, FakeLog, topic_id
 
 
@@ -21,7 +22,7 @@ class World:
     def __init__(
         self,
         cluster: FakeCluster,
-        settings: FetchSettings,
+        settings: ConsumerConfig,
         committed: dict[TopicPartition, int] | None = None,
     ) -> None:
         self.cluster = cluster
@@ -93,7 +94,7 @@ def values(records: Sequence[Record]) -> list[object]:
     return [record.value for record in records]
 
 
-SETTINGS = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
+SETTINGS = config(auto_offset_reset="earliest")
 
 
 def log_of(batches: int, size: int = 100, leader: int = 0) -> FakeLog:
@@ -105,7 +106,7 @@ def log_of(batches: int, size: int = 100, leader: int = 0) -> FakeLog:
 
 
 def world_of(
-    logs: dict[TopicPartition, FakeLog], settings: FetchSettings = SETTINGS, nodes: int = 2
+    logs: dict[TopicPartition, FakeLog], settings: ConsumerConfig = SETTINGS, nodes: int = 2
 ) -> World:
     """A consumer that stands at offset 0 of each partition, and has not fetched yet."""
     world = World(FakeCluster(logs, nodes), settings)

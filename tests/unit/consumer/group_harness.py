@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import Assignment, ClusterView
 from millstream.consumer.assignors.protocol import encode_assignment
-from millstream.consumer.assignors.registry import resolve_assignors
-from millstream.consumer.membership import Event, GroupSettings, Membership, Phase, Wait
+from millstream.consumer.membership import Event, Membership, Phase, Wait
 from millstream.consumer.sends import Send, Target
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
@@ -24,6 +24,7 @@ from millstream.wire.messages.groups import (
     SyncGroupResponse,
 )
 from millstream.wire.schema import Request, Response
+from tests.unit.consumer.configs import config
 
 E = TypeVar("E")
 
@@ -34,14 +35,14 @@ def partitions(*names: str) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, int(number)) for topic, number in split)
 
 
-def settings(*assignors: str, **changes: Any) -> GroupSettings:
-    return GroupSettings(group_id="g", assignors=resolve_assignors(assignors or ("range",)), **changes)
+def settings(*assignors: object, **changes: Any) -> ConsumerConfig:
+    return config(partition_assignment_strategy=assignors or ("range",), **changes)
 
 
 class Hand:
     """Steps a membership: sends are kept until they are answered."""
 
-    def __init__(self, group_settings: GroupSettings, topics: tuple[str, ...] = ("t",)) -> None:
+    def __init__(self, group_settings: ConsumerConfig, topics: tuple[str, ...] = ("t",)) -> None:
         self.now_ms = 1_000
         self.membership = Membership(group_settings)
         self.sends: list[Send] = []

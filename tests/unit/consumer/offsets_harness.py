@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from millstream.consumer.offsets import CommitDone, CommittedFetched, Event, OffsetSettings, OffsetStore
+from millstream.consumer.offsets import CommitDone, CommittedFetched, Event, OffsetStore
 from millstream.consumer.sends import Send
 from millstream.errors import ErrorCode
 from millstream.model import OffsetAndMetadata, TopicPartition
@@ -21,6 +21,7 @@ from millstream.wire.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from millstream.wire.schema import Response
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.group_harness import Hand, partitions, settings
 
 E = TypeVar("E")
@@ -39,7 +40,7 @@ class Store(Hand):
         name = "cooperative-sticky" if cooperative else "range"
         super().__init__(settings(name))
         self.protocol = name
-        self.store = OffsetStore(OffsetSettings(group_id="g", **changes), self.membership)
+        self.store = OffsetStore(config(**changes), self.membership)
         self.stored: list[Event] = []
         self.store_sends: list[Send] = []
         if joined:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from millstream.consumer.fetching.sessions import FetchPlan, FetchSession, PartitionFetch
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import (
@@ -16,10 +15,11 @@ from millstream.wire.messages.fetch import (
 )
 from millstream.wire.records.primitives import INT32_MAX
 from millstream.wire.schema import ZERO_UUID
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, topic_id
 from tests.unit.consumer.fetch_world import World, values
 
-SETTINGS = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
+SETTINGS = config(auto_offset_reset="earliest")
 
 
 def fetch(topic: str, offset: int = 0, incarnation: int = 0) -> PartitionFetch:

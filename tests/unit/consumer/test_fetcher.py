@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import MetadataNeeded
+from millstream.consumer.fetching.positions import ResetStrategy
 from millstream.consumer.fetching.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, NotWanted, Paused
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
 )
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeLog
 from tests.unit.consumer.fetch_world import World, answer, built, fetched, log_of, values, world_of
 
 
 def test_the_request_carries_the_settings() -> None:
-    settings = FetchSettings(
+    settings = config(
         fetch_min_bytes=11,
         fetch_max_wait_ms=22,
         fetch_max_bytes=33_333,
@@ -115,7 +118,7 @@ def test_a_partition_is_fetched_again_when_its_data_has_been_taken() -> None:
 
 
 def test_where_the_log_has_more_one_chunk_is_fetched_ahead() -> None:
-    settings = FetchSettings(max_partition_fetch_bytes=400)
+    settings = config(max_partition_fetch_bytes=400)
     world = world_of({T0: log_of(20)}, settings)
     (first,) = world.poll()
     world.deliver(first)
@@ -128,7 +131,7 @@ def test_where_the_log_has_more_one_chunk_is_fetched_ahead() -> None:
 
 
 def test_nothing_is_fetched_from_the_end_that_the_user_set() -> None:
-    world = world_of({T0: log_of(20)}, FetchSettings(max_partition_fetch_bytes=400))
+    world = world_of({T0: log_of(20)}, config(max_partition_fetch_bytes=400))
     world.fetcher.positions.fetch_until(T0, 1)
     (first,) = world.poll()
     world.deliver(first)
@@ -142,7 +145,7 @@ def test_nothing_is_fetched_from_the_end_that_the_user_set() -> None:
 
 
 def test_what_lies_before_the_end_that_the_user_set_is_fetched_ahead() -> None:
-    world = world_of({T0: log_of(20)}, FetchSettings(max_partition_fetch_bytes=400))
+    world = world_of({T0: log_of(20)}, config(max_partition_fetch_bytes=400))
     world.fetcher.positions.fetch_until(T0, 20)
     (first,) = world.poll()
     world.deliver(first)
@@ -153,7 +156,7 @@ def test_what_lies_before_the_end_that_the_user_set_is_fetched_ahead() -> None:
 
 def test_an_error_while_fetching_ahead_is_judged_when_its_turn_comes() -> None:
     log = log_of(20)
-    world = world_of({T0: log}, FetchSettings(max_partition_fetch_bytes=400, auto_offset_reset=None))
+    world = world_of({T0: log}, config(max_partition_fetch_bytes=400, auto_offset_reset="none"))
     (first,) = world.poll()
     world.deliver(first)
     (second,) = world.poll()
@@ -168,7 +171,7 @@ def test_an_error_while_fetching_ahead_is_judged_when_its_turn_comes() -> None:
 def rack_world(replica: int = 1, max_partition_fetch_bytes: int = 1 << 20) -> tuple[World, FakeLog]:
     log = log_of(5)
     log.preferred_replica = replica
-    settings = FetchSettings(
+    settings = config(
         client_rack="r",
         metadata_max_age_ms=10_000,
         max_partition_fetch_bytes=max_partition_fetch_bytes,
@@ -265,7 +268,7 @@ def test_a_leader_that_prefers_itself_is_read_from() -> None:
 
 
 def test_reasons_tell_where_a_partition_stands() -> None:
-    world = world_of({T0: log_of(2), T1: log_of(0)}, FetchSettings(fetch_min_bytes=9))
+    world = world_of({T0: log_of(2), T1: log_of(0)}, config(fetch_min_bytes=9))
     assert world.fetcher.reasons()[T0] == AwaitingTurn(0, 0, 0)
     world.now_ms = 5
     world.poll()
@@ -308,13 +311,12 @@ def test_settings_come_from_those_of_the_consumer(
     text: str, strategy: ResetStrategy | None, duration_ms: int
 ) -> None:
     given = {"bootstrap.servers": "h:1", "auto.offset.reset": text, "fetch.max.bytes": 7, "client.rack": "r"}
-    found = FetchSettings.from_config(ConsumerConfig.from_settings(given))
-    assert (found.auto_offset_reset, found.reset_duration_ms) == (strategy, duration_ms)
-    assert (found.fetch_max_bytes, found.client_rack, found.uses_committed) == (7, "r", False)
-    grouped = ConsumerConfig.from_settings({**given, "group.id": "g"})
-    assert FetchSettings.from_config(grouped).uses_committed
+    found = ConsumerConfig.from_settings(given)
+    assert ResetStrategy.of(found) is strategy
+    assert (found.auto_offset_reset_duration_ms or 0) == duration_ms
+    assert (found.fetch_max_bytes, found.client_rack, found.group_id) == (7, "r", None)
 
 
 def test_defaults_are_those_of_the_consumer() -> None:
-    config = ConsumerConfig.from_settings({"bootstrap.servers": "h:1", "group.id": "g"})
-    assert FetchSettings.from_config(config) == FetchSettings()
+    found = ConsumerConfig.from_settings({"bootstrap.servers": "h:1", "group.id": "g", "client.id": "c"})
+    assert replace(found, bootstrap_servers=()) == config(client_id="c")

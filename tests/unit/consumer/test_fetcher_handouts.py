@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.config import ConsumerConfig
+from millstream.consumer.fetching import buffers
 from millstream.consumer.fetching.drain import RAW, Deserializers, drain
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import CorruptBatch, DeserializationError, UnsupportedMagic
 from millstream.model import Header, OffsetAndMetadata, TimestampType, TopicPartition
 from millstream.wire.records.batches import ControlType, RecordData, read_header
 from millstream.wire.records.codecs import Codec
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World, values
 
-SETTINGS = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
-COMMITTED = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST, read_committed=True)
+SETTINGS = config(auto_offset_reset="earliest")
+COMMITTED = config(auto_offset_reset="earliest", isolation_level="read_committed")
 
 
-def world_of(log: FakeLog, settings: FetchSettings = SETTINGS, start: int = 0, **others: FakeLog) -> World:
+def world_of(log: FakeLog, settings: ConsumerConfig = SETTINGS, start: int = 0, **others: FakeLog) -> World:
     logs: dict[TopicPartition, FakeLog] = {
         T0: log,
         **{TopicPartition(name, 0): one for name, one in others.items()},
@@ -93,7 +95,7 @@ def test_a_batch_cut_by_the_end_of_the_response_is_fetched_again() -> None:
     for _ in range(10):
         log.append(b"x" * 40)
     size = len(log.batches[0])
-    world = world_of(log, FetchSettings(max_partition_fetch_bytes=size * 2 + 30))
+    world = world_of(log, config(max_partition_fetch_bytes=size * 2 + 30))
     world.poll()
     world.deliver(world.wire[0])
     assert len(world.take()) == 2
@@ -309,7 +311,7 @@ def test_without_crc_checks_a_wrong_crc_is_not_looked_at() -> None:
     log = FakeLog()
     log.append(b"0")
     damaged(log, 0, byte=-2)  # the value
-    world = world_of(log, FetchSettings(check_crcs=False))
+    world = world_of(log, config(check_crcs=False))
     assert values(world.read()) == [b"p"]
 
 
@@ -356,10 +358,11 @@ def test_a_response_without_a_whole_batch_is_named(rest: int) -> None:
     assert world.positions == {T0: 0}
 
 
-def test_a_bomb_is_refused() -> None:
+def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "MAX_DECOMPRESSED_BYTES", 100_000)
     log = FakeLog()
     log.append(bytes(1_000_000), codec=Codec.GZIP)
-    world = world_of(log, FetchSettings(max_decompressed_bytes=100_000))
+    world = world_of(log)
     world.settle(1)
     with pytest.raises(CorruptBatch, match="t-0 at offset 0"):
         world.take()

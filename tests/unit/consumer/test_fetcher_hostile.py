@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.consumer.fetching import buffers
 from millstream.consumer.fetching.reasons import Retrying
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Send
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
 from millstream.wire.messages.fetch import (
@@ -27,6 +28,7 @@ from millstream.wire.messages.offsets import (
     ListOffsetsTopicResponse,
 )
 from millstream.wire.schema import ZERO_UUID
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import LATEST_VERSIONS, T0, T1, FakeCluster, FakeLog, topic_id
 from tests.unit.consumer.fetch_world import World, values
 
@@ -44,7 +46,7 @@ def a_log() -> FakeLog:
 
 
 def world_of(log: FakeLog, start: int = 0, *, read_committed: bool = False) -> World:
-    fetch_settings = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST, read_committed=read_committed)
+    fetch_settings = config(auto_offset_reset="earliest", read_committed=read_committed)
     world = World(FakeCluster({T0: log}), fetch_settings)
     world.fetcher.positions.assign([T0])
     world.fetcher.positions.seek(T0, start)
@@ -214,6 +216,7 @@ def damaged_logs(draw: st.DrawFn) -> bytes:
     return whole[: draw(st.integers(0, len(whole)))]
 
 
+@patch.object(buffers, "MAX_DECOMPRESSED_BYTES", 10_000)
 @settings(max_examples=300, deadline=None)
 @given(
     answer=answers,
@@ -235,11 +238,10 @@ def test_no_answer_crashes_the_fetcher(
     read_committed: bool,
     check_crcs: bool,
 ) -> None:
-    fetch_settings = FetchSettings(
-        auto_offset_reset=ResetStrategy.EARLIEST,
+    fetch_settings = config(
+        auto_offset_reset="earliest",
         read_committed=read_committed,
         check_crcs=check_crcs,
-        max_decompressed_bytes=10_000,
     )
     world = World(FakeCluster({T0: a_log()}), fetch_settings)
     world.fetcher.positions.assign([T0])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millstream.consumer.fetching.reasons import Buffered
-from millstream.consumer.fetching.settings import FetchSettings
 from millstream.consumer.sends import Node
 from millstream.model import TopicPartition
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster
 from tests.unit.consumer.fetch_world import World, fetched, log_of, world_of
 
@@ -14,20 +14,20 @@ def test_a_record_larger_than_every_limit_is_delivered() -> None:
     log = log_of(1, size=50)
     log.append(b"y" * 10_000)
     log.append(b"z")
-    settings = FetchSettings(fetch_max_bytes=1, max_partition_fetch_bytes=1, queued_max_bytes=1)
+    settings = config(fetch_max_bytes=1, max_partition_fetch_bytes=1, queued_max_bytes=1)
     world = world_of({T0: log}, settings)
     found = world.read(20)
     assert [len(record.value) for record in found] == [50, 10_000, 1]
 
 
 def test_a_limit_of_zero_still_brings_a_batch_at_a_time() -> None:
-    settings = FetchSettings(fetch_max_bytes=0, max_partition_fetch_bytes=0, queued_max_bytes=0)
+    settings = config(fetch_max_bytes=0, max_partition_fetch_bytes=0, queued_max_bytes=0)
     assert len(world_of({T0: log_of(3)}, settings).read(10)) == 3
 
 
 def test_partitions_take_turns() -> None:
     logs = {TopicPartition("t", index): log_of(30) for index in range(4)}
-    world = world_of(logs, FetchSettings(fetch_max_bytes=800, max_partition_fetch_bytes=400))
+    world = world_of(logs, config(fetch_max_bytes=800, max_partition_fetch_bytes=400))
     seen: list[int] = []
     for _ in range(40):
         world.settle(1)
@@ -38,7 +38,7 @@ def test_partitions_take_turns() -> None:
 
 def test_partitions_take_turns_also_where_the_broker_does_not_see_to_it() -> None:
     logs = {TopicPartition("t", index): log_of(30) for index in range(4)}
-    world = world_of(logs, FetchSettings(fetch_max_bytes=200, max_partition_fetch_bytes=200))
+    world = world_of(logs, config(fetch_max_bytes=200, max_partition_fetch_bytes=200))
     world.cluster.keeps_sessions = False
     seen: list[int] = []
     for _ in range(20):
@@ -51,7 +51,7 @@ def test_partitions_take_turns_also_where_the_broker_does_not_see_to_it() -> Non
 def test_memory_for_fetched_data_is_bounded() -> None:
     logs = {TopicPartition("t", index): log_of(100, leader=index % 2) for index in range(6)}
     limit = 8_000
-    world = world_of(logs, FetchSettings(queued_max_bytes=limit, max_partition_fetch_bytes=1_500))
+    world = world_of(logs, config(queued_max_bytes=limit, max_partition_fetch_bytes=1_500))
     highest = 0
     for turn in range(200):
         world.settle(1)
@@ -64,7 +64,7 @@ def test_memory_for_fetched_data_is_bounded() -> None:
 
 def test_memory_stays_bounded_when_a_node_is_added() -> None:
     logs = {T0: log_of(50), T1: log_of(50, leader=1)}
-    world = World(FakeCluster(logs), FetchSettings(queued_max_bytes=4_000, max_partition_fetch_bytes=4_000))
+    world = World(FakeCluster(logs), config(queued_max_bytes=4_000, max_partition_fetch_bytes=4_000))
     world.fetcher.positions.assign([T0])
     world.fetcher.positions.seek(T0, 0)
     world.settle(1)
@@ -79,7 +79,7 @@ def test_memory_stays_bounded_when_a_node_is_added() -> None:
 def test_a_fast_node_leaves_room_for_a_slow_one() -> None:
     logs = {TopicPartition("t", index): log_of(50) for index in range(8)}
     logs[U0] = log_of(50, leader=1)
-    world = world_of(logs, FetchSettings(queued_max_bytes=16_000, max_partition_fetch_bytes=1_500))
+    world = world_of(logs, config(queued_max_bytes=16_000, max_partition_fetch_bytes=1_500))
     for _ in range(20):
         world.poll()
         for send in list(world.wire):
@@ -90,7 +90,7 @@ def test_a_fast_node_leaves_room_for_a_slow_one() -> None:
 
 def test_paused_data_gives_way_when_there_is_no_room_for_others() -> None:
     logs = {T0: log_of(50), T1: log_of(50)}
-    world = world_of(logs, FetchSettings(queued_max_bytes=4_000, max_partition_fetch_bytes=4_000))
+    world = world_of(logs, config(queued_max_bytes=4_000, max_partition_fetch_bytes=4_000))
     world.fetcher.positions.pause([T1])
     (send,) = world.poll()
     world.fetcher.positions.pause([T0])
@@ -106,7 +106,7 @@ def test_paused_data_gives_way_when_there_is_no_room_for_others() -> None:
 
 def test_what_was_fetched_ahead_of_data_that_gave_way_is_not_kept() -> None:
     logs = {T0: log_of(50), T1: log_of(50)}
-    world = world_of(logs, FetchSettings(queued_max_bytes=4_000, max_partition_fetch_bytes=1_500))
+    world = world_of(logs, config(queued_max_bytes=4_000, max_partition_fetch_bytes=1_500))
     world.fetcher.positions.pause([T1])
     world.poll()
     world.deliver(world.wire[0])
@@ -123,7 +123,7 @@ def test_what_was_fetched_ahead_of_data_that_gave_way_is_not_kept() -> None:
 def test_a_node_with_enough_waiting_is_not_asked_for_more() -> None:
     world = world_of(
         {T0: log_of(50), T1: log_of(50)},
-        FetchSettings(queued_max_bytes=3_000, max_partition_fetch_bytes=2_000),
+        config(queued_max_bytes=3_000, max_partition_fetch_bytes=2_000),
     )
     world.poll()
     world.deliver(world.wire[0])

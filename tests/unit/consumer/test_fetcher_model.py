@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.drain import RAW, Drained, drain
 from millstream.consumer.fetching.positions import Phase
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.errors import NetworkError, RequestTimedOutError
 from millstream.model import TopicPartition
 from millstream.wire.records.batches import ControlType
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World
 
@@ -49,8 +49,8 @@ class ReaderMachine(RuleBasedStateMachine):
 
     @initialize(read_committed=st.booleans())
     def start(self, read_committed: bool) -> None:
-        fetch_settings = FetchSettings(
-            auto_offset_reset=ResetStrategy.EARLIEST,
+        fetch_settings = config(
+            auto_offset_reset="earliest",
             read_committed=read_committed,
             max_partition_fetch_bytes=600,
             queued_max_bytes=QUEUED_MAX_BYTES,

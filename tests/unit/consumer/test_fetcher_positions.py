@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import (
     CommittedNeeded,
     LogTruncated,
@@ -12,8 +13,8 @@ from millstream.consumer.fetching.events import (
     PositionReset,
 )
 from millstream.consumer.fetching.fetcher import Fetcher
+from millstream.consumer.fetching.positions import ResetStrategy
 from millstream.consumer.fetching.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
@@ -32,12 +33,13 @@ from millstream.wire.messages.offsets import (
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
 )
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World, values
 
-EARLIEST = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST)
-LATEST = FetchSettings(auto_offset_reset=ResetStrategy.LATEST)
-NONE = FetchSettings(auto_offset_reset=None)
+EARLIEST = config(auto_offset_reset="earliest")
+LATEST = config(auto_offset_reset="latest")
+NONE = config(auto_offset_reset="none")
 
 
 def log_of(*sizes: int, leader: int = 0) -> FakeLog:
@@ -50,7 +52,7 @@ def log_of(*sizes: int, leader: int = 0) -> FakeLog:
 
 
 def world_of(
-    log: FakeLog, settings: FetchSettings, committed: dict[TopicPartition, int] | None = None
+    log: FakeLog, settings: ConsumerConfig, committed: dict[TopicPartition, int] | None = None
 ) -> World:
     world = World(FakeCluster({T0: log}), settings, committed)
     world.fetcher.positions.assign([T0])
@@ -67,7 +69,7 @@ def test_the_committed_offset_comes_first() -> None:
 
 
 @pytest.mark.parametrize(("settings", "start"), [(EARLIEST, 3), (LATEST, 10)])
-def test_without_a_committed_offset_the_policy_decides(settings: FetchSettings, start: int) -> None:
+def test_without_a_committed_offset_the_policy_decides(settings: ConsumerConfig, start: int) -> None:
     log = log_of(3, 7)
     log.start_offset = 3
     del log.batches[0]
@@ -87,9 +89,10 @@ def test_resets_work_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize(("age_ms", "start"), [(3, 7), (100, 0), (-50, 10)])
 def test_by_duration_starts_at_an_age_or_at_the_end(age_ms: int, start: int) -> None:
-    settings = FetchSettings(auto_offset_reset=ResetStrategy.BY_DURATION, reset_duration_ms=age_ms)
+    settings = config(auto_offset_reset=f"by_duration:PT{max(0, age_ms) / 1000}S")
     world = World(FakeCluster({T0: log_of(10)}), settings)
-    world.fetcher = Fetcher(settings, epoch_at_zero_ms=1_010)  # the youngest record is of 1009
+    # The youngest record is of 1009.
+    world.fetcher = Fetcher(settings, epoch_at_zero_ms=1_010 + max(0, -age_ms))
     world.fetcher.update_cluster(world.cluster.metadata())
     world.fetcher.positions.assign([T0])
     world.settle(4)
@@ -112,11 +115,11 @@ def test_without_a_policy_the_user_is_told_again_and_again() -> None:
 
 
 def test_without_a_group_nobody_is_asked_for_committed_offsets() -> None:
-    settings = FetchSettings(auto_offset_reset=ResetStrategy.EARLIEST, uses_committed=False)
+    settings = config(auto_offset_reset="earliest", group_id=None)
     world = world_of(log_of(2), settings)
     assert values(world.read()) == [b"0", b"1"]
     assert not any(isinstance(event, CommittedNeeded) for event in world.events)
-    world = world_of(log_of(2), FetchSettings(auto_offset_reset=None, uses_committed=False))
+    world = world_of(log_of(2), config(auto_offset_reset="none", group_id=None))
     world.poll()
     with pytest.raises(NoOffsetForPartitionError):
         world.take()
@@ -320,7 +323,7 @@ def test_out_of_range_without_a_policy_is_raised_until_a_seek() -> None:
 # -- validation
 
 
-def read_under_epoch_0(settings: FetchSettings) -> tuple[World, FakeLog]:
+def read_under_epoch_0(settings: ConsumerConfig) -> tuple[World, FakeLog]:
     """A consumer that has read offsets 0 to 9, written under epoch 0, and stands at 10."""
     log = log_of(5, 5)
     world = world_of(log, settings, {T0: 0})
@@ -345,7 +348,7 @@ def test_a_new_leader_that_has_everything_is_read_from() -> None:
 
 
 @pytest.mark.parametrize("settings", [EARLIEST, LATEST])
-def test_a_truncated_log_is_read_from_where_it_was_cut(settings: FetchSettings) -> None:
+def test_a_truncated_log_is_read_from_where_it_was_cut(settings: ConsumerConfig) -> None:
     world, log = read_under_epoch_0(settings)
     log.truncate(5)
     change_leader(world, log, 1)
@@ -485,7 +488,7 @@ def test_an_epoch_that_no_leader_reaches_does_not_hold_a_partition_for_ever() ->
 
 
 @pytest.mark.parametrize("settings", [EARLIEST, LATEST])
-def test_a_recreated_topic_is_another_one_and_the_policy_decides(settings: FetchSettings) -> None:
+def test_a_recreated_topic_is_another_one_and_the_policy_decides(settings: ConsumerConfig) -> None:
     world, log = read_under_epoch_0(settings)
     world.cluster.incarnation = 1
     log.batches.clear()

@@ -6,7 +6,6 @@ import pytest
 
 from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, OffsetsFound, OffsetsNotFound
 from millstream.consumer.fetching.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from millstream.consumer.fetching.settings import FetchSettings
 from millstream.errors import (
     ErrorCode,
     MillstreamTimeoutError,
@@ -19,6 +18,7 @@ from millstream.wire.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 from tests.unit.consumer.fetch_world import World
 
@@ -31,7 +31,7 @@ def log_of(count: int, leader: int = 0) -> FakeLog:
 
 
 def world_of() -> World:
-    return World(FakeCluster({T0: log_of(5), T1: log_of(7, leader=1), U0: log_of(0)}), FetchSettings())
+    return World(FakeCluster({T0: log_of(5), T1: log_of(7, leader=1), U0: log_of(0)}), config())
 
 
 def outcome(world: World) -> list[FetchEvent]:

@@ -16,13 +16,12 @@ from millstream.consumer.membership import (
     CoordinatorFound,
     CoordinatorLost,
     Failed,
-    GroupSettings,
     Joined,
     Phase,
     TopicsWatched,
     Wait,
 )
-from millstream.consumer.sends import AnyNode, Coordinator
+from millstream.consumer.sends import AnyNode, GroupCoordinator
 from millstream.errors import (
     ErrorCode,
     InconsistentGroupProtocolError,
@@ -55,12 +54,12 @@ def test_nothing_is_sent_before_the_first_poll() -> None:
 
 
 def test_first_join() -> None:
-    hand = Hand(settings("range", "roundrobin", max_poll_interval_ms=60_000, rack_id="r1"), ("t", "s"))
+    hand = Hand(settings("range", "roundrobin", max_poll_interval_ms=60_000, client_rack="r1"), ("t", "s"))
     hand.poll()
     assert hand.targets() == [AnyNode()]
     hand.find()
     assert hand.event(CoordinatorFound).node.node_id == 7
-    assert hand.targets() == [Coordinator()]
+    assert hand.targets() == [GroupCoordinator()]
     assert hand.sends[0].timeout_ms == 65_000
     first = hand.join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me")
     assert (first.member_id, first.session_timeout_ms, first.rebalance_timeout_ms) == ("", 45_000, 60_000)
@@ -151,7 +150,7 @@ class Greedy(Assignor):
 
 
 def test_an_assignor_that_fails_is_told_and_the_group_is_left() -> None:
-    hand = Hand(GroupSettings(group_id="g", assignors=(Greedy(),)))
+    hand = Hand(settings(Greedy()))
     hand.metadata(t=2)
     hand.poll()
     hand.find()
@@ -362,7 +361,7 @@ def test_on_assignment_that_fails() -> None:
         def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
             raise KeyError(generation_id)
 
-    hand = Hand(GroupSettings(group_id="g", assignors=(Moody(),)))
+    hand = Hand(settings(Moody()))
     hand.poll()
     hand.find()
     hand.join(protocol="greedy")

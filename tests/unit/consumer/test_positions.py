@@ -7,15 +7,23 @@ from itertools import count
 
 import pytest
 
-from millstream.consumer.fetching.positions import ALLOWED, Leader, PartitionState, Phase, Position, Positions
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
+from millstream.consumer.fetching.positions import (
+    ALLOWED,
+    Leader,
+    PartitionState,
+    Phase,
+    Position,
+    Positions,
+    ResetStrategy,
+)
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
 
 
 def positions(*, read_committed: bool = False) -> Positions:
-    found = Positions(FetchSettings(read_committed=read_committed))
+    found = Positions(config(read_committed=read_committed))
     found.update_cluster(FakeCluster({T0: FakeLog(), T1: FakeLog(leader=1), U0: FakeLog()}).metadata())
     return found
 
@@ -92,7 +100,7 @@ def test_a_seek_with_an_epoch_is_validated_and_one_without_is_not() -> None:
 
 
 def test_a_seek_with_an_epoch_needs_a_leader_to_validate() -> None:
-    found = Positions(FetchSettings())
+    found = Positions(config())
     found.assign([T0])
     found.seek(T0, OffsetAndMetadata(6, "", 0))
     assert state_of(found).phase is Phase.FETCHING

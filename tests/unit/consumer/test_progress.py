@@ -7,15 +7,15 @@ import pytest
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.positions import Positions
-from millstream.consumer.fetching.settings import FetchSettings
 from millstream.consumer.user.progress import UserProgress
 from millstream.model import OffsetAndMetadata, TimestampType
+from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, FakeCluster, FakeLog
 
 
 @pytest.fixture
 def positions() -> Positions:
-    found = Positions(FetchSettings())
+    found = Positions(config())
     found.update_cluster(FakeCluster({T0: FakeLog(), T1: FakeLog()}).metadata())
     found.assign([T0, T1])
     found.seek(T0, 8)

@@ -26,7 +26,7 @@ _BY_NAME: Final[dict[str, type[Assignor]]] = {
 }
 
 
-def resolve_assignors(spec: AssignorSpec | Iterable[AssignorSpec]) -> tuple[Assignor, ...]:
+def resolve_assignors(spec: AssignorSpec | Iterable[object]) -> tuple[Assignor, ...]:
     """Return the assignors that a setting names; a string may name several, with commas between.
 
     Raises ConfigError for an unknown name, something that is no assignor, two assignors with one name, none
@@ -55,7 +55,7 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     return max(shared)
 
 
-def _items(spec: AssignorSpec | Iterable[AssignorSpec]) -> list[AssignorSpec]:
+def _items(spec: AssignorSpec | Iterable[object]) -> list[object]:
     if isinstance(spec, str):
         return [name for part in spec.split(",") if (name := part.strip())]
     if isinstance(spec, type | Assignor) or not isinstance(spec, Iterable):
@@ -63,8 +63,8 @@ def _items(spec: AssignorSpec | Iterable[AssignorSpec]) -> list[AssignorSpec]:
     return list(spec)
 
 
-def _resolve(item: AssignorSpec) -> Assignor:
-    assignor: object = item
+def _resolve(item: object) -> Assignor:
+    assignor = item
     if isinstance(item, str):
         assignor = _by_name(item.strip())()
     elif isinstance(item, type) and issubclass(item, Assignor):

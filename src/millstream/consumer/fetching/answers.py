@@ -24,7 +24,7 @@ class FetchAnswers:
 
     def __init__(self, reading: Reading, buffer: Buffer) -> None:
         self._reading = reading
-        self._settings = reading.settings
+        self._config = reading.config
         self._buffer = buffer
 
     def take(
@@ -80,7 +80,7 @@ class FetchAnswers:
         """Fetch from this follower from now on, if it is up as far as we know."""
         if self._reading.positions.is_online(state.partition, node_id):
             state.preferred_replica = node_id
-            state.preferred_until_ms = now_ms + self._settings.metadata_max_age_ms
+            state.preferred_until_ms = now_ms + self._config.metadata_max_age_ms
         else:
             down = partition_error(ErrorCode.REPLICA_NOT_AVAILABLE, state.partition)
             self._reading.retry_or_report(state, down, now_ms)
@@ -92,7 +92,7 @@ class FetchAnswers:
             return  # fetched ahead of data that has been dropped
         view = memoryview(answer.records)
         aborted = answer.aborted_transactions or ()
-        cursor = Cursor(state.partition, Position(offset), view, aborted, self._settings)
+        cursor = Cursor(state.partition, Position(offset), view, aborted, self._config)
         self._buffer.add(Chunk(cursor, view, state.generation, frame))
         state.caught_up_since_ms = None
 

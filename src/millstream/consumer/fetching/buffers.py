@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.columns import Columns, decode_columns, decode_stretch
 from millstream.consumer.decoding.decoder import kernels
 from millstream.consumer.fetching.positions import Position, Positions
-from millstream.consumer.fetching.settings import FetchSettings
 from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
@@ -31,6 +31,8 @@ from millstream.wire.records.batches import (
 )
 from millstream.wire.records.primitives import INT64_MAX
 
+MAX_DECOMPRESSED_BYTES: Final = 256 << 20
+"""The largest batch, decompressed, that is read: a limit to decompression bombs."""
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 
@@ -59,10 +61,10 @@ class Cursor:
         "_at",
         "_begun",
         "_columns",
+        "_config",
         "_end",
         "_end_offset",
         "_row",
-        "_settings",
         "_view",
         "partition",
         "position",
@@ -74,13 +76,13 @@ class Cursor:
         position: Position,
         view: memoryview,
         aborted: Iterable[AbortedTransaction],
-        settings: FetchSettings,
+        config: ConsumerConfig,
     ) -> None:
         self.partition = partition
         self.position = position
         """Where reading goes on after what was read so far."""
         self._view = view
-        self._settings = settings
+        self._config = config
         self._at = 0
         self._columns: Columns | None = None
         self._row = 0
@@ -95,7 +97,7 @@ class Cursor:
         """One that moves without this one. (Each poll makes one: it is written out, as that is faster.)"""
         twin = Cursor.__new__(Cursor)
         twin.partition, twin.position = self.partition, self.position
-        twin._view, twin._settings = self._view, self._settings
+        twin._view, twin._config = self._view, self._config
         twin._at, twin._end, twin._end_offset = self._at, self._end, self._end_offset
         twin._columns, twin._row = self._columns, self._row
         twin._aborted, twin._begun, twin._aborting = self._aborted, self._begun, self._aborting
@@ -157,9 +159,9 @@ class Cursor:
             self._view,
             self._at,
             self.partition,
-            check_crcs=self._settings.check_crcs,
-            skip_transactional=self._settings.read_committed,
-            max_payload_bytes=self._settings.max_decompressed_bytes,
+            check_crcs=self._config.check_crcs,
+            skip_transactional=self._config.read_committed,
+            max_payload_bytes=MAX_DECOMPRESSED_BYTES,
         )
         if stretch is None:
             return False
@@ -175,7 +177,7 @@ class Cursor:
         try:
             if not 0 <= header.base_offset <= INT64_MAX - header.last_offset_delta - 1:
                 raise CorruptBatch(f"offsets from {header.base_offset}")
-            if self._settings.check_crcs:
+            if self._config.check_crcs:
                 check_crc(batch, header)
             if self._is_hidden(batch, header) or header.next_offset <= self.position.offset:
                 self._leave(epoch)
@@ -184,7 +186,7 @@ class Cursor:
                 batch,
                 header,
                 self.partition,
-                max_decompressed_bytes=self._settings.max_decompressed_bytes,
+                max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
             )
         except CorruptBatch as error:
             raise self._named(error, header) from None
@@ -209,7 +211,7 @@ class Cursor:
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
         """Whether the batch is for other eyes: control records, or data of an aborted transaction."""
-        if self._settings.read_committed and header.producer_id >= 0:
+        if self._config.read_committed and header.producer_id >= 0:
             self._begin_aborted(header.last_offset)
             if header.is_control and self._is_abort_marker(batch):
                 self._aborting -= {header.producer_id}
@@ -224,9 +226,7 @@ class Cursor:
             self._begun += 1
 
     def _is_abort_marker(self, batch: memoryview) -> bool:
-        records = decode_batch(
-            batch, max_decompressed_bytes=self._settings.max_decompressed_bytes, verify_crc=False
-        )
+        records = decode_batch(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES, verify_crc=False)
         return bool(records) and read_control_type(records[0].key) == ControlType.ABORT
 
     def _named(self, error: CorruptBatch, header: BatchHeader | None) -> CorruptBatch:

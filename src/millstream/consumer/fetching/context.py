@@ -1,4 +1,4 @@
-"""What the parts of the fetcher share: settings, positions, tokens, and how they treat failures."""
+"""What the parts of the fetcher share: config, positions, tokens, and how they treat failures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import count
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, PositionLost
-from millstream.consumer.fetching.positions import PartitionState, Positions
-from millstream.consumer.fetching.settings import FetchSettings
+from millstream.consumer.fetching.positions import PartitionState, Positions, ResetStrategy
+from millstream.consumer.sends import retry_delay
 from millstream.errors import (
     Action,
     BrokerError,
@@ -23,10 +24,11 @@ from millstream.model import TopicPartition
 class Reading:
     """The common ground of the fetcher's parts, and their mail to the driver."""
 
-    def __init__(self, settings: FetchSettings, chance: Callable[[], float]) -> None:
-        self.settings = settings
-        self.positions = Positions(settings)
-        self._chance = chance
+    def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
+        self.config = config
+        self.reset_strategy = ResetStrategy.of(config)
+        self.positions = Positions(config)
+        self.delay_ms = retry_delay(config, chance)
         self._tokens = count(1)
         self._events: list[FetchEvent] = []
         self._topics_wanted: set[str] = set()
@@ -49,9 +51,6 @@ class Reading:
 
     # -- failures
 
-    def delay_ms(self, failures: int) -> int:
-        return self.settings.retry_backoff.delay_ms(failures, self._chance())
-
     def retry_or_report(self, state: PartitionState, error: Exception, now_ms: int) -> None:
         """Do what the error's action says: try again after a back-off, or leave the error for the user."""
         if is_passing(error):
@@ -68,7 +67,7 @@ class Reading:
 
     def reset_or_report(self, state: PartitionState, error: Exception) -> None:
         """The position is of no use: find another as auto.offset.reset says, or leave it to the user."""
-        strategy = self.settings.auto_offset_reset
+        strategy = self.reset_strategy
         if strategy is None:
             state.error = error
             return

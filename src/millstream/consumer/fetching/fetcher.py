@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.client.cluster import Cluster
+from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.buffers import Chunk
@@ -26,8 +27,7 @@ from millstream.consumer.fetching.positions import PartitionState, Phase, Positi
 from millstream.consumer.fetching.reasons import Reason, explain
 from millstream.consumer.fetching.requests import Fetches
 from millstream.consumer.fetching.searches import OffsetSearches
-from millstream.consumer.fetching.settings import FetchSettings
-from millstream.consumer.sends import Send
+from millstream.consumer.sends import Send, no_jitter
 from millstream.errors import (
     CorruptBatch,
     LogTruncationError,
@@ -38,22 +38,18 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, TopicPartition
 
 
-def _no_jitter() -> float:
-    return 0.5
-
-
 class Fetcher:
     """Reads the assigned partitions. All times are monotonic milliseconds."""
 
     def __init__(
         self,
-        settings: FetchSettings,
+        config: ConsumerConfig,
         *,
         epoch_at_zero_ms: int = 0,
-        chance: Callable[[], float] = _no_jitter,
+        chance: Callable[[], float] = no_jitter,
     ) -> None:
         """``epoch_at_zero_ms``: the wall clock when ``now_ms`` is 0. ``chance``: numbers from 0 to 1."""
-        self._reading = Reading(settings, chance)
+        self._reading = Reading(config, chance)
         self.positions = self._reading.positions
         self._resets = Resets(self._reading, epoch_at_zero_ms)
         self._validations = Validations(self._reading)
@@ -133,7 +129,7 @@ class Fetcher:
     def _ask_committed(self, states: list[PartitionState], now_ms: int) -> None:
         if not states:
             return
-        if not self._reading.settings.uses_committed:
+        if self._reading.config.group_id is None:
             for state in states:
                 self._start_at(state, None)
             return
@@ -272,7 +268,7 @@ class Fetcher:
     def reasons(self) -> dict[TopicPartition, Reason]:
         """Why each partition gives no records at the moment, or that it does."""
         return {
-            state.partition: explain(state, self._fetches, self._reading.settings)
+            state.partition: explain(state, self._fetches, self._reading.config)
             for state in self.positions.states()
         }
 

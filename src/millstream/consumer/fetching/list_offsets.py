@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from millstream.consumer.fetching.settings import FetchSettings
+from millstream.config import ConsumerConfig
 from millstream.consumer.sends import Node, Send
 from millstream.model import TopicPartition
 from millstream.wire.messages.offsets import (
@@ -33,15 +33,15 @@ class OffsetQuestion(NamedTuple):
 
 
 def ask_offsets(
-    token: int, node_id: int, questions: Mapping[TopicPartition, OffsetQuestion], settings: FetchSettings
+    token: int, node_id: int, questions: Mapping[TopicPartition, OffsetQuestion], config: ConsumerConfig
 ) -> Send:
     """The request to send to the leader of these partitions."""
-    build = partial(_build, questions, settings)
-    return Send(token, Node(node_id), build, ListOffsetsRequest, settings.request_timeout_ms)
+    build = partial(_build, questions, config)
+    return Send(token, Node(node_id), build, ListOffsetsRequest, config.request_timeout_ms)
 
 
 def _build(
-    questions: Mapping[TopicPartition, OffsetQuestion], settings: FetchSettings, version: int
+    questions: Mapping[TopicPartition, OffsetQuestion], config: ConsumerConfig, version: int
 ) -> ListOffsetsRequest:
     topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for (topic, index), question in questions.items():
@@ -53,9 +53,9 @@ def _build(
         )
     return ListOffsetsRequest(
         replica_id=_CONSUMER_REPLICA_ID,
-        isolation_level=READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED,
+        isolation_level=READ_COMMITTED if config.read_committed else READ_UNCOMMITTED,
         topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
-        timeout_ms=settings.request_timeout_ms,
+        timeout_ms=config.request_timeout_ms,
     )
 
 

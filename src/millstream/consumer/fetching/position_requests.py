@@ -21,8 +21,7 @@ from millstream.consumer.fetching.list_offsets import (
     ask_offsets,
     read_offsets,
 )
-from millstream.consumer.fetching.positions import PartitionState, Phase, Position
-from millstream.consumer.fetching.settings import ResetStrategy
+from millstream.consumer.fetching.positions import PartitionState, Phase, Position, ResetStrategy
 from millstream.consumer.sends import Node, Send
 from millstream.errors import (
     ErrorCode,
@@ -124,7 +123,7 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
 
     def recreated(self, state: PartitionState) -> None:
         """The topic is another one under the same name: start over, or leave it to the user."""
-        if self._reading.settings.auto_offset_reset is None:
+        if self._reading.reset_strategy is None:
             state.reset(None)
         else:
             self._reading.reset_or_report(state, InconsistentTopicIdError(str(state.partition)))
@@ -142,14 +141,16 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
             )
             for state in states
         }
-        return ask_offsets(token, node_id, questions, self._reading.settings)
+        return ask_offsets(token, node_id, questions, self._reading.config)
 
     def _timestamp(self, state: PartitionState, now_ms: int) -> int:
         if state.strategy is ResetStrategy.EARLIEST:
             return EARLIEST_TIMESTAMP
         if state.strategy is ResetStrategy.LATEST:
             return LATEST_TIMESTAMP
-        return max(0, self._epoch_at_zero_ms + now_ms - self._reading.settings.reset_duration_ms)
+        return max(
+            0, self._epoch_at_zero_ms + now_ms - (self._reading.config.auto_offset_reset_duration_ms or 0)
+        )
 
     def _answers(self, response: Any) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
         return read_offsets(response)
@@ -195,7 +196,7 @@ class Validations(PositionRequests[EpochEndOffset]):
                     leader_epoch=state.position.leader_epoch,
                 )
             )
-        timeout_ms = self._reading.settings.request_timeout_ms
+        timeout_ms = self._reading.config.request_timeout_ms
         build = partial(_build_validation, dict(topics))
         return Send(token, Node(node_id), build, OffsetForLeaderEpochRequest, timeout_ms)
 
@@ -243,7 +244,7 @@ def truncate_if_diverged(reading: Reading, state: PartitionState, epoch: int, en
     offset = state.position.offset
     if epoch < 0 or end_offset < 0:
         reading.reset_or_report(state, LogTruncationError({state.partition: offset}))
-    elif end_offset < offset and reading.settings.auto_offset_reset is None:
+    elif end_offset < offset and reading.reset_strategy is None:
         cut = OffsetAndMetadata(end_offset, "", epoch)
         state.error = LogTruncationError({state.partition: offset}, {state.partition: cut})
     elif end_offset < offset:

@@ -16,10 +16,25 @@ from itertools import count
 from typing import NamedTuple
 
 from millstream.client.cluster import Cluster
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
+from millstream.config import ConsumerConfig
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.schema import ZERO_UUID
+
+
+class ResetStrategy(Enum):
+    """Where to start without a committed offset, or when the position is not in the log (any more)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    BY_DURATION = "by_duration"
+    """At the first record that is not older than a given age; at the end if there is none (KIP-1106)."""
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> ResetStrategy | None:
+        """What auto_offset_reset says; None: a lost position is an error."""
+        name = config.auto_offset_reset.partition(":")[0]
+        return None if name == "none" else cls(name)
 
 
 class Phase(Enum):
@@ -225,8 +240,8 @@ class PartitionState:
 class Positions:
     """The assigned partitions. Fetches take them in order, and those just read go to the end."""
 
-    def __init__(self, settings: FetchSettings) -> None:
-        self._settings = settings
+    def __init__(self, config: ConsumerConfig) -> None:
+        self._config = config
         self._states: dict[TopicPartition, PartitionState] = {}
         self._generations = count(1)
         self.cluster = Cluster.empty()
@@ -343,7 +358,7 @@ class Positions:
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets lie between the position and the end of the log, as far as that is known."""
         state = self._assigned(partition)
-        end = state.end_offset(read_committed=self._settings.read_committed)
+        end = state.end_offset(read_committed=self._config.read_committed)
         if state.position is None or end is None:
             return None
         return max(0, end - state.position.offset)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.consumer.fetching.positions import PartitionState, Phase
+from millstream.config import ConsumerConfig
+from millstream.consumer.fetching.positions import PartitionState, Phase, ResetStrategy
 from millstream.consumer.fetching.requests import Fetches
-from millstream.consumer.fetching.settings import FetchSettings, ResetStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ Reason = (
 )
 
 
-def explain(state: PartitionState, fetches: Fetches, settings: FetchSettings) -> Reason:
+def explain(state: PartitionState, fetches: Fetches, config: ConsumerConfig) -> Reason:
     """The first of the reasons that holds, the most telling first."""
     buffered = bool(fetches.buffer.waiting(state.partition))
     if state.error is not None:
@@ -131,11 +131,11 @@ def explain(state: PartitionState, fetches: Fetches, settings: FetchSettings) ->
         return NoLeader()
     if state.position is None:
         return Resetting(state.strategy, state.last_error)
-    return _explain_position(state, state.position.offset, state.leader.node_id, fetches, settings)
+    return _explain_position(state, state.position.offset, state.leader.node_id, fetches, config)
 
 
 def _explain_position(
-    state: PartitionState, offset: int, leader: int, fetches: Fetches, settings: FetchSettings
+    state: PartitionState, offset: int, leader: int, fetches: Fetches, config: ConsumerConfig
 ) -> Reason:
     if state.phase is Phase.VALIDATING:
         return Validating(offset, state.last_error)
@@ -143,11 +143,11 @@ def _explain_position(
         return Buffered(offset)
     if state.fetch_end is not None and offset >= state.fetch_end:
         return NotWanted(offset)
-    return _explain_fetch(state, offset, leader, fetches, settings)
+    return _explain_fetch(state, offset, leader, fetches, config)
 
 
 def _explain_fetch(
-    state: PartitionState, offset: int, leader: int, fetches: Fetches, settings: FetchSettings
+    state: PartitionState, offset: int, leader: int, fetches: Fetches, config: ConsumerConfig
 ) -> Reason:
     node_id = leader if state.preferred_replica is None else state.preferred_replica
     node = fetches.node(node_id)
@@ -155,10 +155,10 @@ def _explain_fetch(
         return Retrying(node_id, state.last_error, state.retry_at_ms)
     if node is not None and node.error is not None and node.request is None:
         return Retrying(node_id, node.error, node.retry_at_ms)
-    end = state.end_offset(read_committed=settings.read_committed)
+    end = state.end_offset(read_committed=config.read_committed)
     if state.caught_up_since_ms is not None and end is not None and offset >= end:
         return CaughtUp(offset, state.caught_up_since_ms)
     if state.busy:
-        wait = (settings.fetch_min_bytes, settings.fetch_max_wait_ms)
+        wait = (config.fetch_min_bytes, config.fetch_max_wait_ms)
         return Fetching(node_id, offset, state.asked_since_ms, *wait)
     return AwaitingTurn(node_id, offset, fetches.buffer.held_from(node_id))

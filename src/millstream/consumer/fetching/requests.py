@@ -67,8 +67,8 @@ class Fetches:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._settings = reading.settings
-        self._max_bytes = max(1, reading.settings.queued_max_bytes)
+        self._config = reading.config
+        self._max_bytes = max(1, reading.config.queued_max_bytes)
         self.buffer = Buffer(reading.positions)
         self._answers = FetchAnswers(reading, self.buffer)
         self._nodes: dict[int, FetchNode] = {}
@@ -103,7 +103,7 @@ class Fetches:
                     topic_id=state.leader.topic_id,
                     offset=offset,
                     leader_epoch=state.leader.epoch,
-                    max_bytes=self._settings.max_partition_fetch_bytes,
+                    max_bytes=self._config.max_partition_fetch_bytes,
                 )
         return wanted
 
@@ -116,7 +116,7 @@ class Fetches:
             return None
         if not waiting:
             return offset
-        end = state.end_offset(read_committed=self._settings.read_committed)
+        end = state.end_offset(read_committed=self._config.read_committed)
         return None if len(waiting) > 1 or end is None or offset >= end else offset
 
     def _source(self, state: PartitionState, now_ms: int) -> int:
@@ -137,7 +137,7 @@ class Fetches:
         if self._room_left(node_id, share) < enough and not self._is_node_ready(node_id):
             self.buffer.drop_paused()
         room = self._room_left(node_id, share)
-        return min(room, self._settings.fetch_max_bytes) if room >= enough else None
+        return min(room, self._config.fetch_max_bytes) if room >= enough else None
 
     def _room_left(self, node_id: int, share: int) -> int:
         reserved = sum(node.request.reserved_bytes for node in self._in_flight.values() if node.request)
@@ -166,11 +166,11 @@ class Fetches:
             token=token,
             plan=plan,
             generations={state.partition: state.asked(now_ms) for state in states if state is not None},
-            reserved_bytes=min(room, len(fetches) * self._settings.max_partition_fetch_bytes),
+            reserved_bytes=min(room, len(fetches) * self._config.max_partition_fetch_bytes),
         )
         self._in_flight[token] = node
-        build = partial(plan.build, self._settings, room)
-        timeout_ms = self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms
+        build = partial(plan.build, self._config, room)
+        timeout_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
         return Send(token, Node(node.node_id), build, FetchRequest, timeout_ms)
 
     def _node(self, node_id: int) -> FetchNode:
@@ -197,10 +197,10 @@ class Fetches:
         sends = []
         for node in self._nodes.values():
             if plan := node.session.close():
-                build = partial(plan.build, self._settings, 0)
+                build = partial(plan.build, self._config, 0)
                 token = self._reading.next_token()
                 sends.append(
-                    Send(token, Node(node.node_id), build, FetchRequest, self._settings.request_timeout_ms)
+                    Send(token, Node(node.node_id), build, FetchRequest, self._config.request_timeout_ms)
                 )
         return sends
 

@@ -115,7 +115,7 @@ class OffsetSearches:
             self._in_flight[token] = (search.number, list(questions))
             for partition in questions:
                 search.open[partition].busy = True
-            sends.append(ask_offsets(token, node_id, questions, self._reading.settings))
+            sends.append(ask_offsets(token, node_id, questions, self._reading.config))
         return sends
 
     def _settle(
@@ -148,7 +148,7 @@ class OffsetSearches:
         search.found[partition] = offset
         state = self._reading.positions.get(partition)
         if state is not None and offset is not None and one.timestamp == LATEST_TIMESTAMP:
-            if self._reading.settings.read_committed:
+            if self._reading.config.read_committed:
                 state.last_stable_offset = offset.offset
             else:
                 state.high_watermark = offset.offset

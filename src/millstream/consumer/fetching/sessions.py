@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
-from millstream.consumer.fetching.settings import FetchSettings
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import (
@@ -65,21 +65,21 @@ class FetchPlan:
     def is_full(self) -> bool:
         return self.epoch in (FULL_EPOCH, FINAL_EPOCH)
 
-    def build(self, settings: FetchSettings, max_bytes: int, version: int) -> FetchRequest:
+    def build(self, config: ConsumerConfig, max_bytes: int, version: int) -> FetchRequest:
         """The request in this version: whole where it knows no sessions, with names or ids of topics."""
         sessions = version >= FIRST_SESSION_VERSION
         by_id = version >= FIRST_TOPIC_ID_VERSION
         forgotten = self.forgotten + self.replaced if by_id else self.forgotten
         return FetchRequest(
-            max_wait_ms=settings.fetch_max_wait_ms,
-            min_bytes=settings.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
             max_bytes=max_bytes,
-            isolation_level=READ_COMMITTED if settings.read_committed else READ_UNCOMMITTED,
+            isolation_level=READ_COMMITTED if config.read_committed else READ_UNCOMMITTED,
             session_id=self.session_id,
             session_epoch=self.epoch,
             topics=_topics(self.named if sessions else self.fetches, by_id),
             forgotten_topics_data=_forgotten_topics(forgotten, by_id) if sessions else [],
-            rack_id=settings.client_rack,
+            rack_id=config.client_rack,
         )
 
     def answers(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:

@@ -6,7 +6,6 @@ from millstream.consumer.membership.core import Membership
 from millstream.consumer.membership.phases import ALLOWED, Phase, mermaid
 from millstream.consumer.membership.values import (
     Assigned,
-    Backoff,
     CallbackEvent,
     CoordinatorFound,
     CoordinatorLost,
@@ -14,7 +13,6 @@ from millstream.consumer.membership.values import (
     Event,
     Failed,
     GroupMetadata,
-    GroupSettings,
     Joined,
     Joining,
     Left,
@@ -24,14 +22,12 @@ from millstream.consumer.membership.values import (
     TopicsWatched,
     Wait,
     Waiting,
-    steady,
 )
 from millstream.consumer.membership.views import Standing
 
 __all__ = [
     "ALLOWED",
     "Assigned",
-    "Backoff",
     "CallbackEvent",
     "CoordinatorFound",
     "CoordinatorLost",
@@ -39,7 +35,6 @@ __all__ = [
     "Event",
     "Failed",
     "GroupMetadata",
-    "GroupSettings",
     "Joined",
     "Joining",
     "Left",
@@ -53,5 +48,4 @@ __all__ = [
     "Wait",
     "Waiting",
     "mermaid",
-    "steady",
 ]

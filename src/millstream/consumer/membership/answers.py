@@ -76,7 +76,7 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     state.events.append(Joined(response.generation_id, response.member_id, leads))
     if response.protocol_type not in (None, PROTOCOL_TYPE) or state.assignor() is None:
         chosen = f"{state.protocol_name!r} of type {response.protocol_type!r}"
-        detail = f"the group {state.settings.group_id!r} has chosen {chosen}"
+        detail = f"the group {state.who.group_id!r} has chosen {chosen}"
         state.fail(InconsistentGroupProtocolError(detail), now_ms)
     elif leads:
         _lead(state, response, now_ms)
@@ -107,9 +107,7 @@ def assign(state: MemberState, now_ms: int) -> None:
     assignor = state.assignor()
     assert assignor is not None and state.electorate is not None
     try:
-        state.assignments = leader.assign(
-            assignor, state.settings.rebalance_protocol, state.cluster, state.electorate.members
-        )
+        state.assignments = leader.assign(assignor, state.protocol, state.cluster, state.electorate.members)
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
         return
@@ -128,7 +126,7 @@ def watch_metadata(state: MemberState) -> None:
     if state.electorate is None or state.must_review:
         return
     topics = state.looked_up.intersection(state.electorate.topics)
-    current = leader.snapshot(state.cluster, topics, with_racks=state.settings.rack_id is not None)
+    current = leader.snapshot(state.cluster, topics, with_racks=bool(state.config.client_rack))
     changed = sorted(t for t in topics if state.assigned_with.setdefault(t, current[t]) != current[t])
     if changed:
         state.request_rejoin(f"the partitions of {', '.join(changed[:5])} have changed")
@@ -307,7 +305,7 @@ def _refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
 
 
 def _error(state: MemberState, code: int, message: str = "") -> BrokerError:
-    named = f"group {state.settings.group_id!r}"
+    named = f"group {state.who.group_id!r}"
     if for_code(code) is FencedInstanceIdError:
-        named = f"group_instance_id {state.settings.group_instance_id!r} in {named}"
+        named = f"group_instance_id {state.config.group_instance_id!r} in {named}"
     return for_code(code)(f"{named}: {message}" if message else named)

@@ -6,7 +6,7 @@ what it says. After every call, and when ``next_wake_ms`` has come: ``poll`` for
 
 The driver's duties:
 
-- Requests to ``Coordinator()`` go to ``coordinator`` in the order given, on a connection of its own: a
+- Requests to ``GroupCoordinator()`` go to ``coordinator`` in the order given, on a connection of its own: a
   JoinGroup may stay there for minutes, and a fetch in front of a heartbeat would delay it.
 - Each request ends with one ``receive`` or one ``failed``: on a broken connection, after ``timeout_ms``
   (close the connection then), or when ``build`` or the encoding raises.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, cast
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import ClusterView
 from millstream.consumer.membership import answers, views
 from millstream.consumer.membership.outbox import Kind, Outbox
@@ -28,12 +29,10 @@ from millstream.consumer.membership.values import (
     CoordinatorNode,
     Event,
     GroupMetadata,
-    GroupSettings,
     Waiting,
-    steady,
 )
 from millstream.consumer.membership.verdicts import is_passing
-from millstream.consumer.sends import Send
+from millstream.consumer.sends import Send, no_jitter
 from millstream.errors import Action, BrokerError, ErrorCode, MillstreamError
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_admin import DescribeGroupsResponse
@@ -52,9 +51,10 @@ _POLL_MORE_OFTEN: Final = "raise it, or handle fewer records at a time (max_poll
 class Membership:
     """One member of one group, from the first subscription to the end."""
 
-    def __init__(self, settings: GroupSettings, jitter: Callable[[], float] = steady) -> None:
-        self.settings = settings
-        self._state = MemberState(settings, jitter)
+    def __init__(self, config: ConsumerConfig, chance: Callable[[], float] = no_jitter) -> None:
+        """``config`` has a group_id. ``chance`` gives numbers from 0 to 1, for back-offs."""
+        self._config = config
+        self._state = MemberState(config, chance)
         self._outbox = Outbox(self._state)
 
     # ---- views ----
@@ -118,7 +118,7 @@ class Membership:
 
     def unsubscribe(self, now_ms: int) -> None:
         """Want nothing any more, and leave the group."""
-        self._give_up("the consumer unsubscribed", now_ms, now_ms + self.settings.session_timeout_ms)
+        self._give_up("the consumer unsubscribed", now_ms, now_ms + self._config.session_timeout_ms)
 
     def close(self, now_ms: int, deadline_ms: int) -> None:
         """Leave for good. Commit first. Go on polling until ``is_closed``, or until the deadline."""
@@ -242,7 +242,7 @@ class Membership:
         state = self._state
         is_news = response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
         if is_news and not state.is_static and response.member_id != state.who.member_id:
-            deadline_ms = now_ms + self.settings.session_timeout_ms
+            deadline_ms = now_ms + self._config.session_timeout_ms
             state.leaves.add(response.member_id, "the join was abandoned", deadline_ms)
 
     def failed(self, token: int, error: Exception, now_ms: int) -> None:
@@ -275,12 +275,12 @@ class Membership:
 
     def _expire(self, now_ms: int) -> None:
         """Take a user who does not poll out of the group; give up when no heartbeat has been answered."""
-        state, settings = self._state, self.settings
+        state, config = self._state, self._config
         deadline_ms = state.poll_deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
             reason = (
                 f"poll() was not called for {now_ms - state.polled_ms} ms, and max_poll_interval_ms is "
-                f"{settings.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
+                f"{config.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
             )
             self._leave_unpolled(reason, now_ms)
         deadline_ms = state.lease_deadline_ms
@@ -290,22 +290,22 @@ class Membership:
     def _leave_unpolled(self, reason: str, now_ms: int) -> None:
         """A static member only falls silent: the coordinator waits for the end of its session (KIP-345)."""
         state = self._state
-        end_ms = now_ms + self.settings.session_timeout_ms
+        end_ms = now_ms + self._config.session_timeout_ms
         state.give_back_member_id("poll() was not called within max.poll.interval.ms", end_ms)
         state.lose(reason, now_ms, keep_member_id=False)
         state.may_go = False
 
     def _lease_ended(self, now_ms: int) -> None:
         """The partitions may have another owner soon. After a silence, the member id may still be good."""
-        state, settings = self._state, self.settings
+        state, config = self._state, self._config
         if now_ms < state.heartbeats.session_until_ms:
             # The others need not wait for the end of the session, which would be next.
             reason = (
                 f"a rebalance waited in vain for poll(), and max_poll_interval_ms is "
-                f"{settings.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
+                f"{config.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
             )
             self._leave_unpolled(reason, now_ms)
             return
-        limit = f"session_timeout_ms ({settings.session_timeout_ms})"
+        limit = f"session_timeout_ms ({config.session_timeout_ms})"
         state.lose(f"the coordinator has not answered for {limit}", now_ms, keep_member_id=True)
         state.coordinator_lost("no heartbeat was answered", now_ms)

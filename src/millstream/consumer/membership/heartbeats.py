@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.consumer.membership.values import Backoff
+from millstream.config import ConsumerConfig
+from millstream.consumer.sends import RetryDelay
 
 
 class Heartbeats:
@@ -15,8 +16,8 @@ class Heartbeats:
     """
 
     __slots__ = (
-        "_attempts",
-        "_backoff",
+        "_delay_ms",
+        "_failures",
         "_interval_ms",
         "_rebalance_timeout_ms",
         "_sent_ms",
@@ -27,14 +28,13 @@ class Heartbeats:
         "session_until_ms",
     )
 
-    def __init__(
-        self, interval_ms: int, session_timeout_ms: int, rebalance_timeout_ms: int, backoff: Backoff
-    ) -> None:
-        self._interval_ms = interval_ms
-        self._session_timeout_ms = session_timeout_ms
-        self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._backoff = backoff
-        self._attempts = 0
+    def __init__(self, config: ConsumerConfig, delay_ms: RetryDelay) -> None:
+        # A rebalance waits for max_poll_interval_ms: beat often enough to hear of it in time.
+        self._interval_ms = min(config.heartbeat_interval_ms, max(1, config.max_poll_interval_ms // 3))
+        self._session_timeout_ms = config.session_timeout_ms
+        self._rebalance_timeout_ms = config.max_poll_interval_ms
+        self._delay_ms = delay_ms
+        self._failures = 0
         self._sent_ms = 0
         self.in_flight: int | None = None
         self.next_ms = 0
@@ -49,7 +49,7 @@ class Heartbeats:
         When it did is not known; that the answer took less than half a lease to get here is safe to assume.
         """
         self.stop()
-        self._attempts = 0
+        self._failures = 0
         self.next_ms = now_ms + min(self._interval_ms, self._session_timeout_ms // 3)
         session_ms, rebalance_ms = self._session_timeout_ms, self._rebalance_timeout_ms
         self.session_until_ms = max(sent_ms + session_ms, now_ms + session_ms // 2)
@@ -70,7 +70,7 @@ class Heartbeats:
     def confirmed(self, *, settled: bool) -> None:
         """The coordinator knows the member, and says whether its generation stands."""
         self.in_flight = None
-        self._attempts = 0
+        self._failures = 0
         self.session_until_ms = max(self.session_until_ms, self._sent_ms + self._session_timeout_ms)
         if settled:
             until_ms = self._sent_ms + self._rebalance_timeout_ms
@@ -78,5 +78,5 @@ class Heartbeats:
 
     def failed(self, now_ms: int) -> None:
         self.in_flight = None
-        self.next_ms = now_ms + self._backoff.delay_ms(self._attempts)
-        self._attempts += 1
+        self._failures += 1
+        self.next_ms = now_ms + self._delay_ms(self._failures)

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millstream.consumer.membership.values import Backoff, Event, Left
+from millstream.consumer.membership.values import Event, Left
+from millstream.consumer.sends import RetryDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,13 @@ class Leaves:
     Repeating is safe: an id is never used again, and leaving twice only says that the member is unknown.
     """
 
-    __slots__ = ("_attempts", "_backoff", "_emit", "_queue", "in_flight", "retry_at_ms")
+    __slots__ = ("_delay_ms", "_emit", "_failures", "_queue", "in_flight", "retry_at_ms")
 
-    def __init__(self, backoff: Backoff, emit: Callable[[Event], None]) -> None:
-        self._backoff = backoff
+    def __init__(self, delay_ms: RetryDelay, emit: Callable[[Event], None]) -> None:
+        self._delay_ms = delay_ms
         self._emit = emit
         self._queue: deque[Leave] = deque()
-        self._attempts = 0
+        self._failures = 0
         self.in_flight = False
         self.retry_at_ms = 0
 
@@ -51,13 +52,13 @@ class Leaves:
 
     def left(self) -> None:
         self.in_flight = False
-        self._attempts = self.retry_at_ms = 0
+        self._failures = self.retry_at_ms = 0
         self._emit(Left(self._queue.popleft().reason))
 
     def failed(self, now_ms: int) -> None:
         self.in_flight = False
-        self.retry_at_ms = now_ms + self._backoff.delay_ms(self._attempts)
-        self._attempts += 1
+        self._failures += 1
+        self.retry_at_ms = now_ms + self._delay_ms(self._failures)
 
     def next_wake_ms(self, *, has_coordinator: bool) -> int | None:
         if not self._queue or self.in_flight:

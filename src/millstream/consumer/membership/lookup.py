@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millstream.consumer.membership.values import (
-    Backoff,
     CoordinatorFound,
     CoordinatorLost,
     CoordinatorNode,
     Event,
 )
+from millstream.consumer.sends import RetryDelay
 
 
 class CoordinatorLookup:
     """The coordinator when it is known; otherwise, when to ask for it."""
 
     __slots__ = (
-        "_attempts",
-        "_backoff",
+        "_delay_ms",
         "_emit",
+        "_failures",
         "asking",
         "node",
         "reason",
@@ -28,10 +28,10 @@ class CoordinatorLookup:
         "wanted",
     )
 
-    def __init__(self, backoff: Backoff, emit: Callable[[Event], None]) -> None:
-        self._backoff = backoff
+    def __init__(self, delay_ms: RetryDelay, emit: Callable[[Event], None]) -> None:
+        self._delay_ms = delay_ms
         self._emit = emit
-        self._attempts = 0
+        self._failures = 0
         self.node: CoordinatorNode | None = None
         self.wanted = False
         """Somebody outside needs the coordinator: it is looked for until found, once."""
@@ -48,15 +48,15 @@ class CoordinatorLookup:
     def found(self, node: CoordinatorNode) -> None:
         self.node = node
         self.asking = self.wanted = False
-        self._attempts = 0
+        self._failures = 0
         self._emit(CoordinatorFound(node))
 
     def failed(self, reason: str, now_ms: int) -> None:
         """Nobody could say; ask again after a back-off."""
         self.asking = False
         self.reason = reason
-        self.retry_at_ms = now_ms + self._backoff.delay_ms(self._attempts)
-        self._attempts += 1
+        self._failures += 1
+        self.retry_at_ms = now_ms + self._delay_ms(self._failures)
 
     def lost(self, reason: str, now_ms: int) -> None:
         """It does not answer, or is not the coordinator any more."""
@@ -64,6 +64,6 @@ class CoordinatorLookup:
             return
         self.node = None
         self.reason, self.since_ms = reason, now_ms
-        self.retry_at_ms = now_ms + self._backoff.delay_ms(0)
-        self._attempts = 1
+        self._failures = 1
+        self.retry_at_ms = now_ms + self._delay_ms(self._failures)
         self._emit(CoordinatorLost(reason))

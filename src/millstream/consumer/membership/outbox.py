@@ -12,7 +12,7 @@ from millstream.consumer.membership import requests
 from millstream.consumer.membership.leaves import Leave
 from millstream.consumer.membership.phases import Phase
 from millstream.consumer.membership.state import MemberState
-from millstream.consumer.sends import AnyNode, Coordinator, Node, Send, Target
+from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
 from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
@@ -24,7 +24,7 @@ from millstream.wire.messages.groups import (
 from millstream.wire.schema import Request
 
 _ANY_NODE: Final = AnyNode()
-_COORDINATOR: Final = Coordinator()
+_COORDINATOR: Final = GroupCoordinator()
 
 
 class Kind(Enum):
@@ -43,7 +43,7 @@ class Outbox:
 
     def __init__(self, state: MemberState) -> None:
         self._state = state
-        self._settings = state.settings
+        self._config = state.config
         self._in_flight: dict[int, Kind] = {}
         self._last_token = 0
 
@@ -97,8 +97,8 @@ class Outbox:
 
     def _find_coordinator(self) -> Send:
         self._state.lookup.asking = True
-        build = requests.find_coordinator(self._settings.group_id)
-        timeout_ms = self._settings.request_timeout_ms
+        build = requests.find_coordinator(self._state.who.group_id)
+        timeout_ms = self._config.request_timeout_ms
         return self._send(Kind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
 
     def _join(self, now_ms: int) -> Send:
@@ -106,10 +106,8 @@ class Outbox:
         assert state.wanted is not None
         state.joined_topics = state.wanted.topics
         state.rejoin_reason = None  # whatever it was, this join takes care of it
-        build = requests.join_group(
-            self._settings, state.who.member_id, self._subscriptions(), state.join_reason
-        )
-        send = self._send(Kind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._settings))
+        build = requests.join_group(state.who, self._config, self._subscriptions(), state.join_reason)
+        send = self._send(Kind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._config))
         state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
@@ -125,30 +123,30 @@ class Outbox:
                     user_data=assignor.subscription_user_data(topics),
                     owned_partitions=owned,
                     generation_id=state.who.generation_id,
-                    rack_id=self._settings.rack_id,
+                    rack_id=self._config.client_rack or None,
                 )
             )
-            for assignor in self._settings.assignors
+            for assignor in state.assignors
         }
 
     def _sync(self, now_ms: int) -> Send:
         state = self._state
         build = requests.sync_group(state.who, state.protocol_name, state.assignments)
-        send = self._send(Kind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._settings))
+        send = self._send(Kind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._config))
         state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
     def _heartbeat(self, now_ms: int) -> Send:
         # Half a session, so that there is time for another one on a new connection.
-        timeout_ms = min(self._settings.request_timeout_ms, max(1, self._settings.session_timeout_ms // 2))
+        timeout_ms = min(self._config.request_timeout_ms, max(1, self._config.session_timeout_ms // 2))
         send = self._send(Kind.HEARTBEAT, requests.heartbeat(self._state.who), HeartbeatRequest, timeout_ms)
         self._state.heartbeats.sent(send.token, now_ms)
         return send
 
     def _leave(self, leave: Leave) -> Send:
         self._state.leaves.in_flight = True
-        build = requests.leave_group(self._settings.group_id, leave.member_id, leave.reason)
-        timeout_ms = self._settings.request_timeout_ms
+        build = requests.leave_group(self._state.who.group_id, leave.member_id, leave.reason)
+        timeout_ms = self._config.request_timeout_ms
         return self._send(Kind.LEAVE, build, LeaveGroupRequest, timeout_ms, self._past_a_join())
 
     def _past_a_join(self) -> Target:
@@ -165,7 +163,7 @@ class Outbox:
         return state.must_review and state.review is None and state.phase in (Phase.SETTLING, Phase.STABLE)
 
     def _describe(self) -> Send:
-        build = requests.describe_group(self._settings.group_id)
-        send = self._send(Kind.DESCRIBE, build, DescribeGroupsRequest, self._settings.request_timeout_ms)
+        build = requests.describe_group(self._state.who.group_id)
+        send = self._send(Kind.DESCRIBE, build, DescribeGroupsRequest, self._config.request_timeout_ms)
         self._state.review = send.token
         return send

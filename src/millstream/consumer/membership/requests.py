@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.protocol import PROTOCOL_TYPE
-from millstream.consumer.membership.values import CoordinatorNode, GroupMetadata, GroupSettings
+from millstream.consumer.membership.values import CoordinatorNode, GroupMetadata
 from millstream.errors import UnsupportedVersionError
 from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
@@ -48,24 +49,24 @@ def coordinator_of(response: FindCoordinatorResponse) -> tuple[CoordinatorNode, 
     return node, response.error_code, response.error_message or ""
 
 
-def join_timeout_ms(settings: GroupSettings) -> int:
+def join_timeout_ms(config: ConsumerConfig) -> int:
     """How long JoinGroup may take: the coordinator answers when all have joined or the rebalance is over."""
-    return max(settings.request_timeout_ms, settings.max_poll_interval_ms + _JOIN_GRACE_MS)
+    return max(config.request_timeout_ms, config.max_poll_interval_ms + _JOIN_GRACE_MS)
 
 
 def join_group(
-    settings: GroupSettings, member_id: str, protocols: Mapping[str, bytes], reason: str
+    who: GroupMetadata, config: ConsumerConfig, protocols: Mapping[str, bytes], reason: str
 ) -> Callable[[int], JoinGroupRequest]:
     """``protocols`` are the subscriptions by the name of their assignor, the preferred one first."""
 
     def build(version: int) -> JoinGroupRequest:
-        _check_static(settings.group_instance_id, version, since=5)
+        _check_static(who.group_instance_id, version, since=5)
         return JoinGroupRequest(
-            group_id=settings.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.max_poll_interval_ms,
-            member_id=member_id,
-            group_instance_id=settings.group_instance_id,
+            group_id=who.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=who.member_id,
+            group_instance_id=who.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=m) for name, m in protocols.items()],
             reason=reason[:_MAX_REASON] or None,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import NO_GENERATION, Assignor, ClusterView, RebalanceProtocol
+from millstream.consumer.assignors.registry import common_protocol, resolve_assignors
 from millstream.consumer.membership.heartbeats import Heartbeats
 from millstream.consumer.membership.leader import Electorate, EncodedAssignments, Snapshot
 from millstream.consumer.membership.leaves import Leaves
@@ -13,13 +15,12 @@ from millstream.consumer.membership.lookup import CoordinatorLookup
 from millstream.consumer.membership.ownership import Ownership
 from millstream.consumer.membership.phases import ALLOWED, COMMITTING, HEARTBEATING, JOINED, Phase
 from millstream.consumer.membership.values import (
-    Backoff,
     Event,
     Failed,
     GroupMetadata,
-    GroupSettings,
     Joining,
 )
+from millstream.consumer.sends import retry_delay
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 
@@ -38,30 +39,27 @@ class Wanted:
 class MemberState:
     """Everything that a member remembers, with the moves that keep it consistent."""
 
-    def __init__(self, settings: GroupSettings, jitter: Callable[[], float]) -> None:
-        self.settings = settings
-        self.is_cooperative = settings.rebalance_protocol is RebalanceProtocol.COOPERATIVE
+    def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
+        assert config.group_id is not None, "only a group has members"
+        self.config = config
+        self.assignors = resolve_assignors(config.partition_assignment_strategy)
+        self.protocol = common_protocol(self.assignors)
+        """How partitions change hands; it does not depend on the assignor that the coordinator chooses."""
         self.events: list[Event] = []
         emit = self.events.append
-        self.backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
-        self.lookup = CoordinatorLookup(self.backoff, emit)
-        self.heartbeats = Heartbeats(
-            settings.heartbeat_interval_ms,
-            settings.session_timeout_ms,
-            settings.max_poll_interval_ms,
-            self.backoff,
-        )
-        self.leaves = Leaves(self.backoff, emit)
+        self.delay_ms = retry_delay(config, chance)
+        self.lookup = CoordinatorLookup(self.delay_ms, emit)
+        self.heartbeats = Heartbeats(config, self.delay_ms)
+        self.leaves = Leaves(self.delay_ms, emit)
         self.ownership = Ownership(emit)
 
         self.phase = Phase.UNJOINED
         self.since_ms = 0
-        self.who = GroupMetadata(settings.group_id, group_instance_id=settings.group_instance_id)
+        self.who = GroupMetadata(config.group_id, group_instance_id=config.group_instance_id)
         self.error: MillstreamError | None = None
         self.loss_reason = ""
         self.closing = False
-        self.leave_deadline_ms = 0
-        self.leave_reason = ""
+        self.leave_reason, self.leave_deadline_ms = "", 0
 
         self.wanted: Wanted | None = None
         self.joined_topics: frozenset[str] = frozenset()
@@ -78,8 +76,7 @@ class MemberState:
         self.mismatches = 0
         """How often in a row an assignment did not suit the subscription."""
 
-        self.polled_ms = 0
-        self.is_in_poll = False
+        self.polled_ms, self.is_in_poll = 0, False
         self.may_go = False
         """poll() has been called since there was a reason to join: joining is never begun behind the user's
         back, as it is the user's thread that must give partitions up."""
@@ -103,7 +100,7 @@ class MemberState:
 
     @property
     def is_static(self) -> bool:
-        return self.settings.group_instance_id is not None
+        return self.config.group_instance_id is not None
 
     @property
     def wants_to_begin(self) -> bool:
@@ -126,7 +123,7 @@ class MemberState:
         """When a user who does not call poll() is taken out of the group."""
         if self.is_in_poll or self.phase not in JOINED or self.phase is Phase.LEAVING:
             return None
-        return self.polled_ms + self.settings.max_poll_interval_ms
+        return self.polled_ms + self.config.max_poll_interval_ms
 
     @property
     def lease_deadline_ms(self) -> int | None:
@@ -143,7 +140,7 @@ class MemberState:
 
     def assignor(self) -> Assignor | None:
         """The assignor that the coordinator chose."""
-        return next((a for a in self.settings.assignors if a.name == self.protocol_name), None)
+        return next((a for a in self.assignors if a.name == self.protocol_name), None)
 
     # ---- moves ----
 
@@ -157,8 +154,8 @@ class MemberState:
     def retry_later(self, now_ms: int) -> None:
         """Send the next JoinGroup or SyncGroup after a back-off."""
         self.exchange = None
-        self.retry_at_ms = now_ms + self.backoff.delay_ms(self.attempts)
         self.attempts += 1
+        self.retry_at_ms = now_ms + self.delay_ms(self.attempts)
 
     def request_rejoin(self, reason: str) -> None:
         """Rejoin in the next poll(), or now if the user waits in one."""
@@ -174,7 +171,7 @@ class MemberState:
         assert self.wanted is not None
         self.join_reason, self.rejoin_reason = reason, None
         self._forget_assignment()
-        kept = self.wanted.topics if self.is_cooperative else frozenset[str]()
+        kept = self.wanted.topics if self.protocol is RebalanceProtocol.COOPERATIVE else frozenset[str]()
         leaving = [partition for partition in self.ownership.owned if partition.topic not in kept]
         if leaving:
             self.move_to(Phase.PREPARING, now_ms)
@@ -205,7 +202,7 @@ class MemberState:
         """The group refuses this member for a reason that only the user can do something about."""
         if self.phase in (Phase.LEAVING, Phase.CLOSED, Phase.FAILED):
             return
-        self.give_back_member_id("the consumer failed", now_ms + self.settings.session_timeout_ms)
+        self.give_back_member_id("the consumer failed", now_ms + self.config.session_timeout_ms)
         self.lose(str(error), now_ms, keep_member_id=False)
         self.error = error
         self.move_to(Phase.FAILED, now_ms)

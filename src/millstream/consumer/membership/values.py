@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from millstream.consumer.assignors.base import NO_GENERATION, Assignor, RebalanceProtocol
-from millstream.consumer.assignors.registry import common_protocol
+from millstream.consumer.assignors.base import NO_GENERATION
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 
@@ -32,46 +30,6 @@ class CoordinatorNode:
     node_id: int
     host: str
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """The settings of a membership; names, units and defaults are those of the consumer."""
-
-    group_id: str
-    assignors: tuple[Assignor, ...]
-    group_instance_id: str | None = None
-    rack_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-
-    @property
-    def rebalance_protocol(self) -> RebalanceProtocol:
-        """How partitions change hands; it does not depend on the assignor that the coordinator chooses."""
-        return common_protocol(self.assignors)
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait before the next attempt: doubled each time up to a maximum, and shaken by jitter."""
-
-    first_ms: int
-    maximum_ms: int
-    jitter: Callable[[], float]
-    """A factor near 1 for each wait. Cores have no randomness of their own."""
-
-    def delay_ms(self, attempt: int) -> int:
-        """The wait after attempt number ``attempt`` (the first is 0) has failed."""
-        return int(min(self.first_ms << min(attempt, 30), self.maximum_ms) * self.jitter())
-
-
-def steady() -> float:
-    """No jitter."""
-    return 1.0
 
 
 # ---- events: what has happened, in order ----

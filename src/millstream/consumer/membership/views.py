@@ -63,7 +63,7 @@ def standing(state: MemberState) -> Standing:
     if state.phase in JOINED and state.phase is not Phase.LEAVING:
         raise RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
     if state.wanted is None and not state.loss_reason:
-        return Standing(GroupMetadata(state.settings.group_id), state.ownership.gave_up)
+        return Standing(GroupMetadata(state.who.group_id), state.ownership.gave_up)
     raise not_a_member(state)
 
 

@@ -9,7 +9,6 @@ from millstream.consumer.offsets.values import (
     Event,
     Group,
     Offsets,
-    OffsetSettings,
 )
 
-__all__ = ["CommitDone", "CommittedFetched", "Event", "Group", "OffsetSettings", "OffsetStore", "Offsets"]
+__all__ = ["CommitDone", "CommittedFetched", "Event", "Group", "OffsetStore", "Offsets"]

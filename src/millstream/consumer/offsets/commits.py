@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from millstream.consumer.membership.values import Backoff, GroupMetadata
+from millstream.consumer.membership.values import GroupMetadata
 from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.membership.views import Standing
 from millstream.consumer.offsets.requests import commit_codes, offset_commit
 from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets
-from millstream.consumer.sends import Coordinator, Send
+from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
 from millstream.errors import (
     Action,
     BrokerError,
@@ -34,7 +34,7 @@ from millstream.errors import (
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
 
-_COORDINATOR: Final = Coordinator()
+_COORDINATOR: Final = GroupCoordinator()
 
 _ABOUT_THE_MEMBER: Final = frozenset(
     {
@@ -100,9 +100,9 @@ class Commit:
 class Commits:
     """All commits under way."""
 
-    def __init__(self, group: Group, backoff: Backoff, request_timeout_ms: int) -> None:
+    def __init__(self, group: Group, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
         self._group = group
-        self._backoff = backoff
+        self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
         self._under_way: dict[int, Commit] = {}
         self._by_token: dict[int, Commit] = {}
@@ -256,7 +256,7 @@ class Commits:
 
     def _try_again(self, commit: Commit, error: Exception, now_ms: int) -> None:
         if commit.repeats:
-            commit.retry_at_ms = now_ms + self._backoff.delay_ms(commit.attempts - 1)
+            commit.retry_at_ms = now_ms + self._delay_ms(commit.attempts)
             return
         told = RetriableCommitFailedError(
             f"The offsets were not committed, as far as is known: {str(error) or type(error).__name__}. "

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from millstream.consumer.membership.values import Backoff, steady
+from millstream.config import ConsumerConfig
 from millstream.consumer.offsets.commits import Commits
 from millstream.consumer.offsets.fetches import CommittedFetches
-from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets, OffsetSettings
-from millstream.consumer.sends import Send
+from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets
+from millstream.consumer.sends import Send, no_jitter, retry_delay
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitResponse, OffsetFetchResponse
 from millstream.wire.schema import Response
@@ -23,11 +23,13 @@ from millstream.wire.schema import Response
 class OffsetStore:
     """The group's committed offsets, as one of its members sees them."""
 
-    def __init__(self, settings: OffsetSettings, group: Group, jitter: Callable[[], float] = steady) -> None:
-        self.settings = settings
-        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
-        self._commits = Commits(group, backoff, settings.request_timeout_ms)
-        self._fetches = CommittedFetches(group, settings.group_id, backoff, settings.request_timeout_ms)
+    def __init__(self, config: ConsumerConfig, group: Group, chance: Callable[[], float] = no_jitter) -> None:
+        """``config`` has a group_id. ``chance`` gives numbers from 0 to 1, for back-offs."""
+        assert config.group_id is not None, "only a group has committed offsets"
+        self._config = config
+        delay_ms = retry_delay(config, chance)
+        self._commits = Commits(group, delay_ms, config.request_timeout_ms)
+        self._fetches = CommittedFetches(group, config.group_id, delay_ms, config.request_timeout_ms)
         self._last_token = 0
         self._auto_id: int | None = None
         self.auto_commit_at_ms = 0
@@ -41,30 +43,30 @@ class OffsetStore:
 
     def commit_async(self, offsets: Offsets, now_ms: int) -> int:
         """Commit once. CommitDone tells; RetriableCommitFailedError leaves it to the caller to repeat it."""
-        return self._commits.make(offsets, now_ms + self.settings.default_api_timeout_ms, repeats=False)
+        return self._commits.make(offsets, now_ms + self._config.default_api_timeout_ms, repeats=False)
 
     # ---- committing automatically ----
 
     def auto_commit_if_due(self, positions: Callable[[], Offsets], now_ms: int) -> None:
         """Call this in poll(), when all records handed out before have been dealt with."""
-        if not self.settings.enable_auto_commit or now_ms < self.auto_commit_at_ms:
+        if not self._config.enable_auto_commit or now_ms < self.auto_commit_at_ms:
             return
-        self.auto_commit_at_ms = now_ms + self.settings.auto_commit_interval_ms
+        self.auto_commit_at_ms = now_ms + self._config.auto_commit_interval_ms
         offsets = positions()
         if offsets and self._auto_id is None:
-            deadline_ms = now_ms + self.settings.default_api_timeout_ms
+            deadline_ms = now_ms + self._config.default_api_timeout_ms
             self._auto_id = self._commits.make(offsets, deadline_ms, repeats=False, automatic=True)
 
     def auto_commit_now(self, positions: Callable[[], Offsets], deadline_ms: int) -> int | None:
         """Call this before on_revoked and at close; wait for CommitDone. None when there is nothing to do."""
-        offsets = positions() if self.settings.enable_auto_commit else {}
+        offsets = positions() if self._config.enable_auto_commit else {}
         if not offsets:
             return None
         return self._commits.make(offsets, deadline_ms, repeats=True, automatic=True)
 
     def partitions_assigned(self, now_ms: int) -> None:
         """A new assignment starts the interval anew."""
-        self.auto_commit_at_ms = now_ms + self.settings.auto_commit_interval_ms
+        self.auto_commit_at_ms = now_ms + self._config.auto_commit_interval_ms
 
     # ---- reading ----
 
@@ -101,7 +103,7 @@ class OffsetStore:
             if isinstance(event, CommitDone) and event.commit_id == self._auto_id:
                 self._auto_id = None
                 if event.error is not None and event.error.retriable:
-                    self.auto_commit_at_ms = now_ms + self.settings.retry_backoff_ms
+                    self.auto_commit_at_ms = now_ms + self._config.retry_backoff_ms
         return events
 
     def _new_token(self) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.consumer.membership.values import Backoff
 from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.offsets.requests import offset_fetch, read_fetched
 from millstream.consumer.offsets.values import CommittedFetched, Event, Group
-from millstream.consumer.sends import Coordinator, Send
+from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
 from millstream.errors import (
     Action,
     BrokerError,
@@ -21,7 +20,7 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 
-_COORDINATOR: Final = Coordinator()
+_COORDINATOR: Final = GroupCoordinator()
 
 
 class Fetch:
@@ -43,10 +42,10 @@ class Fetch:
 class CommittedFetches:
     """All questions under way."""
 
-    def __init__(self, group: Group, group_id: str, backoff: Backoff, request_timeout_ms: int) -> None:
+    def __init__(self, group: Group, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
         self._group = group
         self._group_id = group_id
-        self._backoff = backoff
+        self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
         self._under_way: dict[int, Fetch] = {}
         self._by_token: dict[int, Fetch] = {}
@@ -148,7 +147,7 @@ class CommittedFetches:
         return True
 
     def _try_again(self, fetch: Fetch, now_ms: int) -> None:
-        fetch.retry_at_ms = now_ms + self._backoff.delay_ms(fetch.attempts - 1)
+        fetch.retry_at_ms = now_ms + self._delay_ms(fetch.attempts)
 
     def _end(self, fetch: Fetch, error: MillstreamError | None = None) -> None:
         del self._under_way[fetch.fetch_id]

@@ -14,19 +14,6 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetSettings:
-    """The settings of commits; names, units and defaults are those of the consumer."""
-
-    group_id: str
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-
-
 class Group(Protocol):
     """What offsets need of a membership."""
 
