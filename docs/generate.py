@@ -8,29 +8,55 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millstream.broker.dispatch import handler_notes
 from millstream.broker.groups.state import states
 from millstream.broker.setting_tables import broker_table, topic_table
-from millstream.client.setting_tables import settings_table
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.membership import phases
+from millstream.settings import Settings
 from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    head, *lines = (f"| {' | '.join(map(str, row))} |\n" for row in (titles, *rows))
+    return "".join([head, "|" + "-|" * len(titles) + "\n", *lines])
+
+
+def settings_table(
+    cls: type[Settings], base: type[Settings] = Settings, spell: Callable[[str], str] = str
+) -> str:
+    """Return the settings of a class, spelled by ``spell``, without those that are the same in ``base``."""
+    shared = base.declared()
+    rows = sorted((f"`{spell(each.name)}`", *each[1:]) for each in cls.declared() if each not in shared)
+    return table(("setting", "default", ""), rows)
+
+
+def refused_table() -> str:
+    """Return Kafka's settings that the clients refuse, with the reasons."""
+    reasons: dict[str, list[str]] = {}
+    for cls in (ClientConfig, ConsumerConfig, ProducerConfig, AdminConfig):
+        for name, reason in cls.REFUSED.items():
+            names = reasons.setdefault(reason, [])
+            if f"`{name}`" not in names:
+                names.append(f"`{name}`")
+    return table(("setting", "why"), ((", ".join(names), reason) for reason, names in reasons.items()))
+
+
 def protocol_table() -> str:
-    """Every API that is spoken, with its versions."""
+    """Return every API that the broker speaks, with its versions."""
     notes = handler_notes()
-    rows = [
-        f"| {key} | {api.name} | {api.min_version} to {api.max_version} | {notes.get(api, '')} |"
+    rows = (
+        (key, api.name, f"{api.min_version} to {api.max_version}", notes.get(api, ""))
         for key, api in all_apis().items()
-    ]
-    return "\n".join(["| key | API | versions | on the embedded broker |", "|-|-|-|-|", *rows]) + "\n"
+    )
+    return table(("key", "API", "versions", "on the embedded broker"), rows)
 
 
 def picture(mermaid: str) -> str:
@@ -42,9 +68,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "broker settings": broker_table,
     "topic settings": topic_table,
     "client settings": lambda: settings_table(ClientConfig),
-    "consumer settings": lambda: settings_table(ConsumerConfig),
-    "producer settings": lambda: settings_table(ProducerConfig),
-    "admin settings": lambda: settings_table(AdminConfig),
+    "consumer settings": lambda: settings_table(ConsumerConfig, ClientConfig),
+    "producer settings": lambda: settings_table(ProducerConfig, ClientConfig),
+    "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
+    "refused settings": refused_table,
     "protocol": protocol_table,
     "group states": lambda: picture(states.mermaid()),
     "member phases": lambda: picture(phases.mermaid()),

@@ -1,22 +1,22 @@
-"""How settings are declared and read: frozen dataclasses whose annotations say how to read each value.
+"""How settings are declared and read: one dataclass field holds a setting's type, range, default and meaning.
 
 ::
 
     @dataclass(frozen=True, kw_only=True)
     class ClientConfig(Settings):
-        request_timeout_ms: Int = 30_000
+        request_timeout_ms: Int = setting(30_000, "How long one request may take before it is sent again.")
 
-``Settings.from_settings`` is the only door: it takes snake_case keywords, a mapping with Kafka's dotted
-names, or both, reads strings as Kafka's own parser does, and refuses what it does not know. Inside, there is
-one spelling (snake_case) and one type for each setting. None stands for the default, as if not given.
+``Settings.from_settings`` reads snake_case keywords, a mapping with Kafka's dotted names, or both. It parses
+strings as Kafka does and refuses unknown names. Inside, each setting has one spelling (snake_case) and one
+type. A value of None means the default. ``Settings.declared`` lists the settings for the documentation.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, get_args, get_type_hints
 
 from millstream.errors import ConfigError
 from millstream.suggestions import did_you_mean
@@ -25,7 +25,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 
-# ---- how one value is read: each raises ValueError with what was expected ----
+# ---- readers of one value: each raises ValueError, saying what it must be ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read_flag(value: object) -> bool:
 
 
 def read_names(value: object) -> tuple[object, ...]:
-    """Read a list: a string separated by commas, a collection, or one object standing alone."""
+    """Read a list: a string separated by commas, a collection, or a single object."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     if isinstance(value, Collection):
@@ -102,7 +102,7 @@ _ADDRESS = re.compile(
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
-    """Read ``host:port``; an IPv6 address stands in brackets. ``lowest_port=0`` allows "any free port"."""
+    """Read ``host:port``, or ``[address]:port`` for IPv6. ``lowest_port=0`` allows 0, for any free port."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{text!r} is not an address: write host:port, or [address]:port for IPv6")
@@ -132,20 +132,41 @@ Addresses = Annotated[tuple[Address, ...], read_addresses]
 Names = Annotated[tuple[object, ...], read_names]
 
 
-# ---- how a set of them is read ----
+# ---- declaring and reading a set of settings ----
 
 Reader = Callable[[object], Any]
+
+
+def setting(default: Any, meaning: str, *, shown: str | None = None) -> Any:
+    """Declare a setting in the body of a Settings class; its annotation says how it is read.
+
+    ``default``: the default value, or ``REQUIRED``.
+    ``meaning``: what the setting is for and when to change it, in Markdown, for the documentation.
+    ``shown``: the default as the documentation shows it, where that is not the value itself.
+    """
+    return field(default=default, metadata={"meaning": meaning, "shown": shown})
+
+
+REQUIRED: Final = MISSING
+
+
+class Declared(NamedTuple):
+    """A setting as the documentation shows it."""
+
+    name: str
+    default: str
+    meaning: str
 
 
 _READERS: dict[type[Settings], dict[str, Reader | None]] = {}
 
 
 def _readers(cls: type[Settings]) -> dict[str, Reader | None]:
-    """Return how each setting of a class is read; None where the object is taken as it comes."""
+    """Return the reader of each setting of a class; None where any object is accepted."""
     found = _READERS.get(cls)
     if found is None:
         hints = get_type_hints(cls, include_extras=True)
-        found = {field.name: _reader_of(hints[field.name]) for field in fields(cls)}
+        found = {each.name: _reader_of(hints[each.name]) for each in fields(cls)}
         _READERS[cls] = found
     return found
 
@@ -162,9 +183,9 @@ class Settings:
     """The base of every set of settings."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
-    """Settings that are known but not supported, or families of them (``ssl_*``), with the reason."""
+    """Kafka's settings that are not supported, or families of them (``ssl_*``), with the reason."""
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset()
-    """Settings that are accepted and do nothing, since nothing a program can see depends on them."""
+    """Kafka's settings that are accepted and ignored: no program can see a difference."""
 
     @classmethod
     def from_settings(
@@ -172,28 +193,27 @@ class Settings:
     ) -> Self:
         """Read settings from a mapping and from keywords; the same setting in both is an error.
 
-        Raises ConfigError for an unknown or unsupported setting, a value that cannot be read, a required one
-        that is missing, and settings that contradict each other.
+        Raises ConfigError for an unknown or unsupported setting, an invalid value, a missing required
+        setting, and settings that contradict each other.
         """
         values: dict[str, Any] = {}
         for name, (spelling, value) in _one_spelling(settings or {}, keywords or {}).items():
             if not cls._is_known(name, spelling):
                 continue
             values[name] = _read(_readers(cls)[name], name, spelling, value)
-        for field in fields(cls):
-            has_default = field.default is not MISSING or field.default_factory is not MISSING
-            if not has_default and field.name not in values:
-                raise ConfigError(f"{field.name} is missing: it has no default", setting=field.name)
+        for each in fields(cls):
+            if each.default is each.default_factory is MISSING and each.name not in values:
+                raise ConfigError(f"{each.name} is missing: it has no default", setting=each.name)
         return cls(**cls.derive(values))
 
     @classmethod
     def derive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Adapt defaults to the values that were given, and to those only. Subclasses extend this."""
+        """Add defaults that depend on the given ``values``. Subclasses extend this."""
         return values
 
     @classmethod
     def _is_known(cls, name: str, spelling: str) -> bool:
-        """Return whether to read a setting; False for one without effect. Raises for all others."""
+        """Return True for a setting, False for one without effect; raise ConfigError for any other."""
         if name in _readers(cls):
             return True
         if name in cls.WITHOUT_EFFECT:
@@ -209,8 +229,17 @@ class Settings:
         return _readers(cls).keys()
 
     @classmethod
+    def declared(cls) -> list[Declared]:
+        """Return the settings that were declared with ``setting``, in the order of their declaration."""
+        return [
+            Declared(each.name, each.metadata["shown"] or _shown(each.default), each.metadata["meaning"])
+            for each in fields(cls)
+            if each.metadata
+        ]
+
+    @classmethod
     def unknown(cls, name: str, spelling: str) -> str:
-        """Say that a setting is unknown, and which known one is nearest. Subclasses may know better."""
+        """Return the message for an unknown setting, with the nearest known one. Subclasses may extend it."""
         hint = did_you_mean(name, cls.names(), show=dotted if "." in spelling else str)
         return f"unknown setting {spelling}" + (f": {hint}" if hint else "")
 
@@ -220,8 +249,18 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
+def _shown(default: object) -> str:
+    if default is REQUIRED:
+        return "required"
+    if default is None or default == "":
+        return "not set"
+    if default in (INT_MAX, LONG_MAX):
+        return "no limit"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
 def _one_spelling(*sources: Mapping[str, object]) -> dict[str, tuple[str, object]]:
-    """Gather settings under their snake_case names, each with the spelling it came in. None is left out."""
+    """Return settings by snake_case name, each with its original spelling. None is left out."""
     gathered: dict[str, tuple[str, object]] = {}
     for source in sources:
         for spelling, value in source.items():

@@ -72,7 +72,7 @@ class ProducerDriver:
         self._acks = config.acks
         self._request_timeout_ms = config.request_timeout_ms
         self._codec = Codec[config.compression_type.upper()]
-        self._level = _compression_level(config)
+        self._level = config.level_of(self._codec)
         self._id_backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._id_requested = False
         self._id_failures = 0
@@ -373,13 +373,6 @@ class ProducerDriver:
 def _batch_size(config: ProducerConfig) -> int:
     """A batch has to fit into a request, and into the memory."""
     return min(config.batch_size, config.max_request_size - BATCH_OVERHEAD, config.buffer_memory)
-
-
-def _compression_level(config: ProducerConfig) -> int | None:
-    """The level that was asked for; None for the default, which each codec knows best itself."""
-    name = f"compression_{config.compression_type}_level"
-    level: int | None = getattr(config, name, None)
-    return None if level == getattr(ProducerConfig, name, None) else level
 
 
 def _error(queue: PartitionQueue, answer: PartitionProduceResponse) -> BrokerError:

@@ -16,20 +16,17 @@ from millstream.errors import ConfigError
 from millstream.model import TimestampType
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Integer, read_flag, read_names, read_text
 from millstream.suggestions import did_you_mean
-from millstream.wire.records.codecs import Codec
+from millstream.wire.records.codecs import CODECS, Codec, CompressionLevels
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True)
-class LogConfig:
+class LogConfig(CompressionLevels):
     """How one partition's log behaves. Times are milliseconds; -1 is no limit where Kafka has it so."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
     compression_type: str = "producer"
-    compression_zstd_level: int = 3
     delete_retention_ms: int = _DAY_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
@@ -98,12 +95,8 @@ class LogConfig:
 
     @cached_property
     def compression_level(self) -> int | None:
-        """The level for ``codec``. Kafka's default for lz4 means its fast mode, which has no level."""
-        if self.codec is Codec.GZIP:
-            return self.compression_gzip_level
-        if self.codec is Codec.LZ4 and self.compression_lz4_level != LogConfig.compression_lz4_level:
-            return self.compression_lz4_level
-        return self.compression_zstd_level if self.codec is Codec.ZSTD else None
+        """The level for ``codec``; None for its default."""
+        return None if self.codec is None else self.level_of(self.codec)
 
 
 class ConfigType(IntEnum):
@@ -174,13 +167,6 @@ def _read_policy(value: object) -> tuple[str, ...]:
     return words
 
 
-def _read_gzip_level(value: object) -> int:
-    level = Integer(-1, 9)(value)
-    if level == 0:
-        raise ValueError("must be 1 to 9, or -1 for the default")
-    return level
-
-
 def _read_no_remote(value: object) -> bool:
     if read_flag(value):
         raise ValueError("must be false: there is no tiered storage")
@@ -204,28 +190,24 @@ def _replicas(name: str) -> ConfigDefinition:
     return ConfigDefinition(name, ConfigType.LIST, _read_replicas, None, documentation)
 
 
-_CODECS = Choice(("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"))
+def _level(codec: Codec) -> ConfigDefinition:
+    name = f"compression.{codec.label}.level"
+    assert codec.levels is not None, f"{codec.label} has no levels"
+    documentation = f"The level when compression.type is {codec.label}."
+    return ConfigDefinition(name, ConfigType.INT, codec.levels, name, documentation)
 
-CONFIG_DEFINITIONS: tuple[ConfigDefinition, ...] = (
+
+_CODECS = Choice(("producer", "uncompressed", *CODECS[1:]))
+
+_DEFINITIONS: tuple[ConfigDefinition, ...] = (
     ConfigDefinition(
         "cleanup.policy", ConfigType.LIST, _read_policy, "log.cleanup.policy",
         "delete: old segments go by age and size. compact: the latest record of each key stays. Or both.",
     ),
-    ConfigDefinition(
-        "compression.gzip.level", ConfigType.INT, _read_gzip_level, "compression.gzip.level",
-        "The level when compression.type is gzip.",
-    ),
-    ConfigDefinition(
-        "compression.lz4.level", ConfigType.INT, Integer(1, 17), "compression.lz4.level",
-        "The level when compression.type is lz4.",
-    ),
+    *(_level(codec) for codec in Codec if codec.levels),
     ConfigDefinition(
         "compression.type", ConfigType.STRING, _CODECS, "compression.type",
         "The codec that batches are kept in; producer keeps them as they come, at no cost to the broker.",
-    ),
-    ConfigDefinition(
-        "compression.zstd.level", ConfigType.INT, Integer(-131_072, 22), "compression.zstd.level",
-        "The level when compression.type is zstd.",
     ),
     _long(
         "delete.retention.ms", 0, "log.cleaner.delete.retention.ms",
@@ -312,6 +294,7 @@ CONFIG_DEFINITIONS: tuple[ConfigDefinition, ...] = (
         "Accepted for compatibility: one broker elects nobody.",
     ),
 )  # fmt: skip
+CONFIG_DEFINITIONS = tuple(sorted(_DEFINITIONS, key=lambda definition: definition.name))
 """Every setting of a topic, in the order of the names."""
 
 DEFINITIONS_BY_NAME: dict[str, ConfigDefinition] = {each.name: each for each in CONFIG_DEFINITIONS}

@@ -19,11 +19,11 @@ from millstream.cli.properties import read_pair, unescaped
 from millstream.cli.signals import Stopper
 from millstream.terminal.outcome import CommandError, Terminated, UsageError
 from millstream.terminal.output import count, say
+from millstream.wire.records.codecs import CODECS
 
 if TYPE_CHECKING:
     from millstream.model import Header
 
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _NOT_PROPERTIES = {
     "compression.type": "use --compression",
     "key.serializer": "keys are sent as they are read",
@@ -78,8 +78,8 @@ def produce(
         typer.Option(
             "--compression",
             metavar="CODEC",
-            help="none, gzip, snappy, lz4 or zstd.",
-            autocompletion=completion.words(*_CODECS),
+            help=", ".join(CODECS[:-1]) + f" or {CODECS[-1]}.",
+            autocompletion=completion.words(*CODECS),
         ),
     ] = "none",
     create: Annotated[
@@ -164,8 +164,8 @@ def _check(how: InputOptions, compression: str) -> None:
         raise UsageError("--key-separator is empty: write what stands between key and value")
     if len(how.delimiter) != 1:
         raise UsageError(f"--delimiter {how.delimiter!r} must be one character")
-    if compression not in _CODECS:
-        raise UsageError(f"--compression {compression!r} is unknown: choose none, gzip, snappy, lz4 or zstd")
+    if compression not in CODECS:
+        raise UsageError(f"--compression {compression!r} is unknown: choose one of {', '.join(CODECS)}")
 
 
 def _header(text: str) -> Header:
