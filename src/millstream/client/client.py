@@ -19,15 +19,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from millstream import __version__
-from millstream.client.call import Call
 from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.client.connections import Channel, Connections
 from millstream.client.coordinators import Coordinators
 from millstream.client.io_thread import IoThread
-from millstream.client.link import Link
-from millstream.client.link_settings import LinkSettings
+from millstream.client.link import Link, LinkSettings
 from millstream.client.metadata import Metadata
 from millstream.client.metrics import ClientMetrics
+from millstream.client.requests import Call
 from millstream.config import ClientConfig
 from millstream.errors import ClosedError, MillstreamError
 from millstream.net.reactor import Timer

@@ -15,8 +15,7 @@ from enum import Enum
 from typing import Final
 
 from millstream.client.cluster import BrokerInfo, Cluster
-from millstream.client.link import Link, LinkOwner, LinkPhase
-from millstream.client.link_settings import LinkSettings
+from millstream.client.link import Link, LinkOwner, LinkPhase, LinkSettings
 from millstream.client.metrics import ClientMetrics
 from millstream.errors import MillstreamError, NetworkError
 from millstream.net.reactor import Reactor
