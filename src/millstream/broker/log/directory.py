@@ -23,7 +23,7 @@ from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import TEMPORARY_SUFFIX, Files, OpenFile, StrPath, write_all
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.recovery import checkpoints
-from millstream.broker.log.recovery.opening import RecoveryReport
+from millstream.broker.log.recovery.loading import RecoveryReport
 from millstream.broker.log.segments.segment import FilePool
 from millstream.broker.log.topics import StoredTopic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.broker.log.recovery.opening import EPOCHS_FILE
+from millstream.broker.log.recovery.loading import EPOCHS_FILE
 from millstream.broker.log.segments.segment import LOG_SUFFIX
 from millstream.errors import KafkaStorageError
 from millstream.wire.records.batches import RecordData, encode_batch

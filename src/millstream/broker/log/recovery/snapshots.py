@@ -28,7 +28,7 @@ _FIRST_READ_BYTES = 4096
 _NO_INDEX = IndexBytes()
 
 
-class Snapshot(NamedTuple):
+class LogSnapshot(NamedTuple):
     """The state of a log whose last segment has ``segment_size`` bytes and ends before ``end_offset``."""
 
     end_offset: int
@@ -72,7 +72,7 @@ class SnapshotFiles:
     def path(self, offset: int) -> str:
         return os.path.join(self._directory, file_name(offset, SNAPSHOT_SUFFIX))
 
-    def read(self, offset: int) -> Snapshot | None:
+    def read(self, offset: int) -> LogSnapshot | None:
         """A snapshot; None when it is damaged or gone."""
         try:
             head = _read_head(self._files.open(self.path(offset)))
@@ -82,7 +82,7 @@ class SnapshotFiles:
             return None
         end_offset, base, size, began_ms, *_ = _FIXED.unpack_from(head)
         producers = ProducerStates.from_bytes(head[_FIXED.size :])
-        return Snapshot(end_offset, base, size, began_ms, producers) if end_offset == offset else None
+        return LogSnapshot(end_offset, base, size, began_ms, producers) if end_offset == offset else None
 
     def read_index(self, offset: int) -> IndexBytes | None:
         """The indexes in a snapshot; None when they are damaged or gone."""
@@ -98,12 +98,12 @@ class SnapshotFiles:
         index = IndexBytes(indexes[:offsets_bytes], indexes[offsets_bytes:])
         return index if crc32c(indexes) == checksum else None
 
-    def newest(self, up_to: int) -> Snapshot | None:
+    def newest(self, up_to: int) -> LogSnapshot | None:
         """The newest sound snapshot that lies at or before an offset."""
         candidates = (self.read(offset) for offset in reversed(self.offsets) if offset <= up_to)
         return next((snapshot for snapshot in candidates if snapshot is not None), None)
 
-    def write(self, snapshot: Snapshot, index: IndexBytes = _NO_INDEX) -> OpenFile:
+    def write(self, snapshot: LogSnapshot, index: IndexBytes = _NO_INDEX) -> OpenFile:
         """Write a snapshot, not yet durably, and drop the oldest; returns the open file."""
         file = self._files.write(self.path(snapshot.end_offset), snapshot.to_bytes(index))
         self.offsets = sorted({*self.offsets, snapshot.end_offset})

@@ -53,7 +53,7 @@ MAX_KEYS = 250_000
 _DIGEST_BYTES = 16
 
 
-class Source(NamedTuple):
+class SegmentFile(NamedTuple):
     """A closed segment, as much of it as may be used on another thread."""
 
     path: str
@@ -67,7 +67,7 @@ class Cleaned(NamedTuple):
 
     swap: SwapName
     size: int
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentFile, ...]
 
     def paths(self, directory: str) -> list[str]:
         return [self.swap.path(directory, suffix, CLEANED_SUFFIX) for suffix in SEGMENT_SUFFIXES]
@@ -89,7 +89,7 @@ class CompactionPlan:
 
     directory: str
     files: Files
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentFile, ...]
     dirty_from: int
     now_ms: int
     delete_retention_ms: int
@@ -149,9 +149,9 @@ def digest(key: bytes) -> bytes:
     return blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
-def _groups(sources: Iterable[Source], segment_bytes: int) -> Iterator[tuple[Source, ...]]:
+def _groups(sources: Iterable[SegmentFile], segment_bytes: int) -> Iterator[tuple[SegmentFile, ...]]:
     """Segments to be made one: those that are small enough together, side by side."""
-    group: list[Source] = []
+    group: list[SegmentFile] = []
     for source in sources:
         if group and (
             sum(each.size for each in group) + source.size > segment_bytes
@@ -164,7 +164,7 @@ def _groups(sources: Iterable[Source], segment_bytes: int) -> Iterator[tuple[Sou
         yield tuple(group)
 
 
-def _batches(files: Files, sources: Iterable[Source]) -> Iterator[tuple[BatchHeader, bytes]]:
+def _batches(files: Files, sources: Iterable[SegmentFile]) -> Iterator[tuple[BatchHeader, bytes]]:
     """All batches of some segments, their checksums verified: damage is not to be copied."""
     for source in sources:
         file = files.open(source.path)
@@ -204,7 +204,9 @@ class _CleanedSegment(Segment):
 class _Cleaner:
     """One group of segments on its way to a new one."""
 
-    def __init__(self, plan: CompactionPlan, group: tuple[Source, ...], latest: Mapping[bytes, int]) -> None:
+    def __init__(
+        self, plan: CompactionPlan, group: tuple[SegmentFile, ...], latest: Mapping[bytes, int]
+    ) -> None:
         self._plan = plan
         self._group = group
         self._latest = latest

@@ -12,7 +12,7 @@ from millstream.wire.slices import EMPTY_SLICE, FileSlice
 _HINTS = 16
 
 
-class Segments:
+class LogSegments:
     """Segments that join exactly: each ends where the next begins. The last one grows."""
 
     def __init__(self, segments: list[Segment]) -> None:
