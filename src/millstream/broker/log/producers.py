@@ -113,7 +113,7 @@ class ProducerStates:
         return len(idle)
 
     def last_offsets(self) -> dict[int, int]:
-        """Return the last offset of each producer; compaction keeps that batch, if need be without records."""
+        """Return the last offset of each producer; compaction keeps that batch, perhaps without records."""
         return {each: producer.batches[-1].last_offset for each, producer in self._producers.items()}
 
     def to_bytes(self) -> bytes:
