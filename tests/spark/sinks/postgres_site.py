@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from millstream.spark.sinks.postgres import commit as postgres_commit
-from millstream.spark.sinks.postgres.database import Connection, unhurried
+from millstream.spark.sinks.postgres.database import Connection, without_timeouts
 from millstream.spark.sinks.postgres.sink import PostgresSink
 
 TABLE: Final = "orders"
@@ -98,7 +98,7 @@ def _instead(transaction: Transaction) -> Iterator[None]:
 @contextmanager
 def _refused(connection: Connection) -> Iterator[Connection]:
     """The database goes away in the middle of the transaction."""
-    with unhurried(connection):
+    with without_timeouts(connection):
         yield connection
         (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
         with psycopg.connect(connection.info.dsn, autocommit=True) as other:
@@ -108,7 +108,7 @@ def _refused(connection: Connection) -> Iterator[Connection]:
 
 @contextmanager
 def _answer_lost(connection: Connection) -> Iterator[Connection]:
-    with unhurried(connection):
+    with without_timeouts(connection):
         yield connection
     connection.close()
     raise psycopg.OperationalError("the connection was cut")
@@ -116,6 +116,6 @@ def _answer_lost(connection: Connection) -> Iterator[Connection]:
 
 @contextmanager
 def _swallowed(connection: Connection) -> Iterator[Connection]:
-    with unhurried(connection) as inner:
+    with without_timeouts(connection) as inner:
         yield inner
         raise psycopg.Rollback

@@ -108,7 +108,7 @@ CHANGED = {
     "a column that must be given": (rewritten(_with_must), "must must not be null"),
     "partitioned": (
         rewritten(lambda found: found, partition_by=["_partition"]),
-        r"partitioned anew.*_partition",
+        r"repartitioned.*_partition",
     ),
     "constrained": (
         lambda path: DeltaTable(str(path)).alter.add_constraint({"c": "id < 7"}),
@@ -178,7 +178,7 @@ def test_files_that_were_cleaned_up_before_their_commit(path: Path) -> None:
     driver = loaded(path)
     cycle = driver.plan(step(0, 5, 10))
     DeltaTable(str(path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    with pytest.raises(SinkError, match=r"are not there.*was it cleaned up"):
+    with pytest.raises(SinkError, match=r"are missing.*was the directory cleaned up"):
         driver.sink.commit(cycle, nowhere)
     driver.load(step(0, 5, 10))
     assert offsets(rows(path)) == [0, *range(2, 10)]

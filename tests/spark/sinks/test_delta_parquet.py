@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.spark.sinks.delta.parquet import files as delta_files
+from millstream.spark.sinks.delta.parquet.columns import dictionary_encoded_topics
 from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, TableWriter
-from millstream.spark.sinks.delta.parquet.topic_dictionary import with_words
 from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import RAW_SCHEMA, RAW_TABLES, Driver, Step, nowhere, raw_batch, step
 
@@ -210,7 +210,7 @@ def test_words_mean_what_the_text_said(chunks: list[list[str | None]], cut: int)
     arrays = [pa.array(chunk, pa.string()) for chunk in chunks]
     pieces = [piece for array in arrays for piece in (array, array.slice(cut), array.slice(0, cut))]
     table = pa.table({"topic": pa.chunked_array(pieces, pa.string()), "n": pa.array(range(_rows(pieces)))})
-    found = with_words(table)
+    found = dictionary_encoded_topics(table)
     assert found["topic"].to_pylist() == table["topic"].to_pylist()
     assert found["n"].equals(table["n"])
 
@@ -221,7 +221,9 @@ def _rows(pieces: list[pa.Array]) -> int:
 
 def test_pieces_of_one_array_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = pa.repeat(pa.scalar("orders"), 1_000)
-    found = with_words(pa.table({"_topic": pa.chunked_array([kept.slice(0, 900), kept.slice(0, 1_000)])}))
+    found = dictionary_encoded_topics(
+        pa.table({"_topic": pa.chunked_array([kept.slice(0, 900), kept.slice(0, 1_000)])})
+    )
     places = [chunk.indices.buffers()[1].address for chunk in found["_topic"].chunks]
     assert len(set(places)) == 1
 

@@ -67,7 +67,7 @@ def test_a_rewind_that_is_between_the_tables_itself(driver: Driver, path: Path) 
 def test_records_that_a_rewind_has_half_replaced_wait_for_it(driver: Driver, path: Path) -> None:
     rewound(path, dies_at("between tables"))
     written = repaired(driver)
-    with pytest.raises(SinkError, match=r"between the two tables, in orders-0 \[0, 10\)"):
+    with pytest.raises(SinkError, match=r"between its two commits in orders-0 \[0, 10\)"):
         driver.sink.readmit(MOVED, [written], nowhere)
     later = Driver(DeltaSink(path)).prepared()
     later.load(step(0, 0, 10, bad=BAD), run="taken over")

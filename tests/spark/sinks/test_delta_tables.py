@@ -205,7 +205,7 @@ def test_a_column_that_may_be_null_in_the_load_only(path: Path) -> None:
 
 def test_a_column_spelt_otherwise(path: Path) -> None:
     make(path, pa.schema([pa.field("Price", pa.float64()), *[f for f in ROWS_SCHEMA if f.name != "price"]]))
-    with pytest.raises(SchemaConflictError, match="price is spelt Price"):
+    with pytest.raises(SchemaConflictError, match="price is spelled Price"):
         Driver(DeltaSink(path), Tables(ROWS_SCHEMA, REJECTED_SCHEMA, add_columns=True)).prepared()
 
 

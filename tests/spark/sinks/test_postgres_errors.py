@@ -10,13 +10,13 @@ import pytest
 
 from millstream.spark.sinks.base import SinkError, SinkRefusedError, SinkUnavailableError
 from millstream.spark.sinks.postgres.database import explained
-from millstream.spark.sinks.postgres.names import Address
+from millstream.spark.sinks.postgres.names import PostgresAddress
 from millstream.spark.sinks.postgres.sink import PostgresSink
 from tests.spark.sinks.driving import TABLES, nowhere, step
 from tests.spark.sinks.postgres_site import PostgresSite
 from tests.spark.sinks.site import another
 
-ADDRESS = Address.parse("postgresql://me@db/shop", "orders")
+ADDRESS = PostgresAddress.parse("postgresql://me@db/shop", "orders")
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,14 @@ def test_somebody_goes_on_before_the_outcome_is_known(
     site: PostgresSite, relay: Relay, relayed: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cycle, other = relayed.plan(step(0, 0, 10)), another(site)
-    found_out = postgres_commit.Commit._find_out
+    found_out = postgres_commit.CycleCommit._find_out
 
-    def late(self: postgres_commit.Commit) -> None:
+    def late(self: postgres_commit.CycleCommit) -> None:
         until(lambda: other.next_offset() == 10, "the commit is there")
         other.load(step(0, 10, 15))
         found_out(self)
 
-    monkeypatch.setattr(postgres_commit.Commit, "_find_out", late)
+    monkeypatch.setattr(postgres_commit.CycleCommit, "_find_out", late)
     relay.at_commit = AtCommit.LOSE_REPLY
     with pytest.raises(ProgressConflictError, match=r"orders-0 was at nothing and is at 15 \(cycle "):
         relayed.sink.commit(cycle, nowhere)

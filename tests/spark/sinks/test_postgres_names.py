@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.spark.sinks.postgres.names import Address, TableName, with_default_table
+from millstream.spark.sinks.postgres.names import PostgresAddress, TableName, with_default_table
 from millstream.spark.sinks.postgres.sink import PostgresSink
 
 
@@ -40,7 +40,7 @@ def test_names_that_cannot_be(name: str) -> None:
 
 
 def test_the_table_is_taken_out_of_the_url() -> None:
-    address = Address.parse("postgresql://u:secret@host:5433/db?sslmode=disable&table=sales.orders")
+    address = PostgresAddress.parse("postgresql://u:secret@host:5433/db?sslmode=disable&table=sales.orders")
     assert address.url == "postgresql://u:secret@host:5433/db?sslmode=disable"
     assert address.table == TableName("orders", "sales")
 
@@ -52,21 +52,21 @@ def test_no_password_is_shown() -> None:
 
 
 def test_the_name_leads_to_the_same_table() -> None:
-    address = Address.parse("postgresql://u:secret@host/db", 'sales."a.b c&d"')
-    again = Address.parse(address.name)
+    address = PostgresAddress.parse("postgresql://u:secret@host/db", 'sales."a.b c&d"')
+    again = PostgresAddress.parse(address.name)
     assert (again.table, again.name) == (address.table, address.name)
 
 
 def test_a_socket_for_a_host() -> None:
-    address = Address.parse("postgresql://u@/db?host=/run/pg&table=orders")
+    address = PostgresAddress.parse("postgresql://u@/db?host=/run/pg&table=orders")
     assert address.name == "postgresql://%2Frun%2Fpg/db?table=orders"
-    assert Address.parse("postgresql:///db?table=orders").url == "postgresql:///db"
+    assert PostgresAddress.parse("postgresql:///db?table=orders").url == "postgresql:///db"
 
 
 def test_the_default_is_the_topics_name() -> None:
     """Exactly that name: a dot in it does not make a schema."""
     url = with_default_table("postgresql://host/db?sslmode=disable", "eu.orders")
-    assert Address.parse(url).table == TableName("eu.orders")
+    assert PostgresAddress.parse(url).table == TableName("eu.orders")
     assert with_default_table("postgresql://host/db?table=t", "orders") == "postgresql://host/db?table=t"
 
 

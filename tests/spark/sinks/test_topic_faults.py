@@ -24,8 +24,8 @@ from millstream.spark.sinks.base import (
     Tables,
 )
 from millstream.spark.sinks.topic import commit as topic_commit
-from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
-from millstream.spark.sinks.topic.log import OUTPACED, Identity, Record, TopicLog
+from millstream.spark.sinks.topic.journal import Entry, Journal, OutputPosition
+from millstream.spark.sinks.topic.log import FENCED, OutputRecord, ProducerIdentity, TopicLog
 from millstream.spark.sinks.topic.sink import TopicSink
 from tests.kafka import brokers
 from tests.spark.sinks.driving import (
@@ -183,7 +183,7 @@ def test_a_broker_that_has_forgotten_the_producer(site: TopicSite, monkeypatch: 
     """After a day it takes any number: then what is there already is known by its position alone."""
     original = TopicLog.append
 
-    def uncounted(self: TopicLog, where: TopicPartition, records: list[Record], *_: Any) -> int:
+    def uncounted(self: TopicLog, where: TopicPartition, records: list[OutputRecord], *_: Any) -> int:
         return original(self, where, records)
 
     monkeypatch.setattr(TopicLog, "append", uncounted)
@@ -290,15 +290,15 @@ def test_brokers_count_as_the_sink_needs_them_to(site: TopicSite) -> None:
     site.sink().prepare("lake", TABLES)
     where = TopicPartition(site.name, 0)
     with TopicLog({"bootstrap.servers": site.servers}) as log:
-        me = Identity(log.new_producer_id(), 0)
-        two = [Record(None, b"1"), Record(None, b"2")]
+        me = ProducerIdentity(log.new_producer_id(), 0)
+        two = [OutputRecord(None, b"1"), OutputRecord(None, b"2")]
         assert log.append(where, two, me, 0) == 0
         assert log.append(where, two, me, 0) == 0
         for sequence in (1, 3):
-            with pytest.raises(OUTPACED):
+            with pytest.raises(FENCED):
                 log.append(where, two, me, sequence)
-        assert log.append(where, two, Identity(me.producer_id, 1), 0) == 2
-        with pytest.raises(OUTPACED):
+        assert log.append(where, two, ProducerIdentity(me.producer_id, 1), 0) == 2
+        with pytest.raises(FENCED):
             log.append(where, two, me, 2)
         assert log.bound(where, "latest") == 4
 
@@ -309,7 +309,7 @@ def test_brokers_count_as_the_sink_needs_them_to(site: TopicSite) -> None:
 def test_an_entry_of_an_earlier_version() -> None:
     """It knew less of a partition."""
     progress = {"next_offset": 3, "high_offset": 5, "topic_id": TOPIC_ID}
-    entry = Entry(1, 0, 0, 0, Mark(0, 0), Mark(0, 0), Progress(3, 5, TOPIC_ID))
+    entry = Entry(1, 0, 0, 0, OutputPosition(0, 0), OutputPosition(0, 0), Progress(3, 5, TOPIC_ID))
     assert Entry.from_json(entry.to_json() | {"progress": progress}) == entry
     late = replace(entry, progress=Progress(3, 5, TOPIC_ID, 0, 1, 4))
     assert Entry.from_json(json.loads(json.dumps(late.to_json()))) == late

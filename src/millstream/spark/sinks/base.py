@@ -138,6 +138,10 @@ class Advance:
     lost_from: int | None = None
     """The start of the first range that this commit records as lost."""
 
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
     def after(self, before: Progress | None) -> Progress:
         """A table's progress after this step."""
         low = self.start if self.lost_from is None else min(self.start, self.lost_from)

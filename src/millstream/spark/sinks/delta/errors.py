@@ -1,4 +1,4 @@
-"""What went wrong with a Delta table's files, in a user's words: what, where, and what to do about it."""
+"""Error messages for a Delta table's files: what failed, why, and what to do."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _MOST_CHARACTERS: Final = 500
 
 
 def failed(what: str, error: Exception, remedy: str = "") -> SinkError:
-    """The error to raise. ``what`` names the table, and what could not be done; ``remedy`` is for errors that
-    say nothing of their own.
+    """The error to raise. ``what`` names the table and the failed operation; ``remedy`` is the advice where
+    the error's number suggests none.
     """
     kind = SinkRefusedError if number_of(error) in _REFUSED else SinkError
     return kind(words(what, error, remedy))
 
 
 def words(what: str, error: Exception, remedy: str = "") -> str:
-    """What could not be done, why, and what to do."""
+    """The message: what failed, why, and what to do."""
     return ". ".join(filter(None, (f"{what}: {said(error)}", _remedy(number_of(error)) or remedy)))
 
 
@@ -45,16 +45,16 @@ def _remedy(number: int | None) -> str:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
-    """What the files of a table raise becomes a SinkError."""
+def explained(what: str, remedy: str = "") -> Iterator[None]:
+    """Turn errors of a table's files into a SinkError; the parameters are those of ``failed``."""
     try:
         yield
     except TROUBLE as error:
-        raise failed(what, error) from error
+        raise failed(what, error, remedy) from error
 
 
 def said(error: BaseException) -> str:
-    """An error on one line: delta-rs paints its own, one line for each cause, and adds where it came from."""
+    """An error on one line, without the colours, line breaks and backtrace of delta-rs."""
     found = []
     for line in _COLOURS.sub("", str(error)).splitlines():
         if _BACKTRACE.match(line):
@@ -65,7 +65,7 @@ def said(error: BaseException) -> str:
 
 
 def number_of(error: Exception) -> int | None:
-    """The system's number of the error; delta-rs has it in its words only."""
+    """The errno of an error; delta-rs has it only in its text."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     match = _NUMBER.search(str(error))

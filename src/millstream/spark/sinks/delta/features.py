@@ -1,7 +1,7 @@
-"""Which Delta tables can be written to.
+"""Table features: which Delta tables a load can write to.
 
-Files are written past delta-rs, so whatever it would do on a write (check a constraint, fill in a generated
-column, map a name) does not happen. A table that counts on it is refused, in words.
+Tasks write files without delta-rs, so nothing that it does on a write (check a constraint, fill in a
+generated column, map a name) happens. A table that depends on it is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HARMLESS: Final = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""Features that a table may list: in use they show in its settings or columns, which are looked at."""
+"""Features that a table may list: where they are in use, its properties or columns show it."""
 _ON: Final = {
     "delta.enableRowTracking": "row tracking",
     "delta.enableIcebergCompatV1": "Iceberg compatibility",
@@ -51,14 +51,14 @@ def check_features(handle: DeltaTable, directory: Path) -> None:
     if RETENTION in settings:
         raise SinkError(
             f"the Delta table {directory} forgets old transactions ({RETENTION}={settings[RETENTION]}), and "
-            "with them how far the load has come. Unset it (ALTER TABLE … UNSET TBLPROPERTIES "
+            "with them the load's progress. Unset it (ALTER TABLE … UNSET TBLPROPERTIES "
             f"('{RETENTION}')), or load into another table"
         )
     used = [*_by_settings(settings), *_by_columns(json.loads(handle.schema().to_json())), *_unknown(handle)]
     if used:
         raise SinkError(
-            f"the Delta table {directory} uses {', '.join(sorted(set(used)))}, which a load would write "
-            "past. Load into a table without, and fill this one from it"
+            f"the Delta table {directory} uses {', '.join(sorted(set(used)))}, which a load does not "
+            "support. Load into a table without it, and fill this one from there"
         )
 
 

@@ -1,12 +1,12 @@
-"""What a Delta table's log says of transactions and restores, read straight from its files.
+"""Reads transactions and restores from the log files of a Delta table.
 
 delta-rs reads the version of one application at a time, and replays the log each time: a millisecond each. A
-load asks for several of each partition in every cycle, so here all of them are read at once, and after that
-only what was committed since. What is read is the protocol's plainest part: ``txn`` actions, whose latest
-version counts, and ``commitInfo``, which says that a commit was a RESTORE.
+load needs several per partition in every cycle, so all of them are read at once here, and later only what was
+committed since. Two simple actions are read: ``txn``, whose latest version counts, and ``commitInfo``, which
+shows that a commit was a RESTORE.
 
-RESTORE puts back the files of an older version but leaves the transactions as they are (delta-rs and Spark
-alike): progress would claim rows that are gone. So a restore is looked for, and progress is what it was then.
+RESTORE brings back the files of an older version but leaves the transactions as they are (in delta-rs and
+Spark): progress would claim rows that are gone. So after a restore, progress is that of the older version.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parqu
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A commit that put an older version back."""
+    """A commit that restored an older version."""
 
     version: int
     parameters: Mapping[str, Any]
-    """Where it went back to: ``version``, or a time."""
+    """Which version it restored: by ``version``, or by time."""
 
 
 def commit_path(directory: Path, version: int) -> Path:
@@ -45,7 +45,7 @@ def commit_path(directory: Path, version: int) -> Path:
 
 
 def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
-    """The actions of one commit; None where it has not been made, or was cleaned up."""
+    """The actions of one commit; None where there is no such commit, or it was cleaned up."""
     try:
         text = commit_path(directory, version).read_text()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
 
 
 def newest_version(directory: Path) -> int:
-    """The greatest version that a commit or checkpoint of the log has; -1 where there is none."""
+    """The greatest version of a commit or checkpoint in the log; -1 without any."""
     found = [
         int(match[1])
         for path in (directory / LOG).iterdir()
@@ -76,7 +76,7 @@ class LogView:
     """Restores at or past this version are known."""
 
     def refresh(self, table_id: str, version: int) -> None:
-        """Come to this version of the table, of which the caller has a snapshot."""
+        """Read on to this version of the table, of which the caller has a snapshot."""
         if table_id != self.table_id or version < self.version:
             self._start_over(table_id)
         if self.version < 0:
@@ -87,7 +87,7 @@ class LogView:
             if not self._read_on(version):
                 raise SinkError(
                     f"the log of the Delta table {self.directory} has neither commit {self.version + 1} nor "
-                    "a checkpoint after it: how far the load has come cannot be read"
+                    "a checkpoint after it, so the load's progress cannot be read"
                 )
 
     def _read_on(self, version: int) -> bool:
@@ -107,7 +107,7 @@ class LogView:
 
     @property
     def last_restore(self) -> int:
-        """The version of the last restore among those that were come by; -1 where there is none."""
+        """The version of the last restore that is known; -1 without any."""
         return max((restore.version for restore in self._restores), default=-1)
 
     def _start_over(self, table_id: str) -> None:
@@ -128,7 +128,7 @@ class LogView:
             self._restores.append(Restore(version, info.get("operationParameters") or {}))
 
     def _from_checkpoint(self, most: int) -> None:
-        """Begin with the last complete checkpoint that is not past ``most``, or with nothing."""
+        """Start from the last complete checkpoint that is not past ``most``, if there is one."""
         latest = max((v for v in self._checkpoints() if v <= most), default=None)
         if latest is None:
             return
@@ -145,7 +145,7 @@ class LogView:
         return {version: paths for version, paths in found.items() if _complete(paths)}
 
     def _search(self, version: int) -> None:
-        """Look for restores from ``version`` on, as far back as the log still goes."""
+        """Look for restores from ``version`` on, as far back as the log goes."""
         for earlier in range(self._searched_from - 1, version - 1, -1):
             path = commit_path(self.directory, earlier)
             try:
@@ -159,13 +159,13 @@ class LogView:
 
 
 def named_files(directory: Path, since: float = 0.0) -> set[str]:
-    """Every data file that a commit or checkpoint of the log names, also as removed.
+    """Every data file that a commit or checkpoint of the log names, removed files included.
 
-    What was written ``since`` (seconds of Unix time) only commits of that time can name: others are not read.
+    Log files from before ``since`` (Unix time in seconds) are not read: they cannot name newer data files.
     """
     for _ in range(_ATTEMPTS):
-        # Who cleans the log up makes a checkpoint first, which names what the commits did that are gone: it
-        # may be newer than the list of files.
+        # Before commits are cleaned up, a checkpoint is written that names their files: it may be newer than
+        # our listing of the log.
         with suppress(FileNotFoundError):
             return _named(directory, since)
     return _named(directory, since)
@@ -187,13 +187,13 @@ def _named(directory: Path, since: float) -> set[str]:
 
 
 def _complete(paths: list[Path]) -> bool:
-    """Whether a checkpoint has all its parts: their number is in each one's name."""
+    """Whether a checkpoint has all its parts: their number is in each file's name."""
     parts = paths[0].name.split(".")
     return len(parts) == 3 or len(paths) == int(parts[3])
 
 
 def _structs(path: Path, column: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The rows of a checkpoint that have this action, with some of its fields."""
+    """The actions of one kind in a checkpoint, with some of their fields."""
     wanted = [f"{column}.{name}" for name in fields]
     with pq.ParquetFile(path) as file:
         if column not in file.schema_arrow.names:

@@ -1,4 +1,4 @@
-"""Ranges that were never loaded, kept in a small Delta table beside the rows."""
+"""Lost ranges: offsets that were never loaded, in a small Delta table beside the rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError
+from deltalake import Schema
 
 from millstream.spark.sinks.base import Loss, LostRange, SinkError
 from millstream.spark.sinks.delta.parquet.files import Shape, TableWriter
 from millstream.spark.sinks.delta.parquet.reading import read_rows
-from millstream.spark.sinks.delta.table import Change, Snapshot, Table
+from millstream.spark.sinks.delta.schema import create
+from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table
 
 SCHEMA: Final = pa.schema(
     [
@@ -29,19 +29,20 @@ SCHEMA: Final = pa.schema(
 
 
 class LostRanges:
-    """The table of lost ranges; made when the first one is to be kept."""
+    """The table of lost ranges; created with the first one."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     def add(self, group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> None:
-        """Keep these; those that are there already are left as they are."""
+        """Add these ranges; those that are there already stay as they are."""
         if not lost:
             return
-        self._make()
+        if not self._table.exists:
+            create(self._table, Schema.from_arrow(SCHEMA))
         writers: list[TableWriter] = []
 
-        def decide(snapshot: Snapshot) -> Change | None:
+        def decide(snapshot: DeltaSnapshot) -> CommitPlan | None:
             known = {_key(found) for found in self._of(snapshot, group_id)}
             new = [one for one in lost if _key(one) not in known]
             if not new:
@@ -49,7 +50,7 @@ class LostRanges:
             writer = TableWriter(Shape(str(self._table.directory), SCHEMA), cycle_id)
             writers.append(writer)
             writer.write(_batch(group_id, cycle_id, new))
-            return Change(writer.finish())
+            return CommitPlan(writer.finish())
 
         def undo() -> None:
             for unused in writers:
@@ -58,30 +59,20 @@ class LostRanges:
         try:
             committed = self._table.transact(decide, undo)
         except OSError as error:
-            raise SinkError(f"lost ranges could not be kept in {self._table.directory}: {error}") from error
+            raise SinkError(
+                f"lost ranges could not be written to {self._table.directory}: {error}"
+            ) from error
         if committed:
             for unused in writers[:-1]:
                 unused.abort()
 
-    def _make(self) -> None:
-        if self._table.exists:
-            return
-        try:
-            DeltaTable.create(str(self._table.directory), Schema.from_arrow(SCHEMA), mode="ignore")
-        except (DeltaError, OSError) as error:
-            if not self._table.exists:  # nor was another driver faster
-                raise SinkError(
-                    f"the Delta table {self._table.directory}, which keeps lost ranges, could not be made: "
-                    f"{error}"
-                ) from error
-
     def read(self, group_id: str) -> list[LostRange]:
-        """All that were kept for a group, in the order in which they were noticed."""
+        """The lost ranges of a group, in the order in which they were noticed."""
         snapshot = self._table.look()
         found = [] if snapshot is None else self._of(snapshot, group_id)
         return sorted(found, key=lambda one: (one.noticed_at, one.topic, one.partition, one.start))
 
-    def _of(self, snapshot: Snapshot, group_id: str) -> list[LostRange]:
+    def _of(self, snapshot: DeltaSnapshot, group_id: str) -> list[LostRange]:
         rows = read_rows(snapshot, self._table.directory).to_pylist()
         return [_lost(row) for row in rows if row["group_id"] == group_id]
 

@@ -1,20 +1,20 @@
-"""What a task writes to the two tables of a Delta sink."""
+"""A task's output: Parquet files for the two tables of a Delta sink."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NoReturn
 
 import pyarrow as pa
 
 from millstream.spark.sinks.base import SinkError, TaskOutput, Written
-from millstream.spark.sinks.delta.errors import failed
+from millstream.spark.sinks.delta.errors import explained
 from millstream.spark.sinks.delta.parquet.files import Shape, TableWriter, pack
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaWriter:
-    """Travels to the tasks of one cycle."""
+    """Pickled into the tasks of one cycle."""
 
     rows: Shape
     rejected: Shape | None
@@ -25,7 +25,7 @@ class DeltaWriter:
 
 
 class DeltaOutput:
-    """One attempt of one task. Its files have names of their own, so that two attempts never meet."""
+    """One attempt of one task. File names are unique, so two attempts never write the same file."""
 
     def __init__(self, writer: DeltaWriter) -> None:
         self._writer = writer
@@ -33,25 +33,19 @@ class DeltaOutput:
         self._rejected = None if writer.rejected is None else TableWriter(writer.rejected, writer.cycle_id)
 
     def write_rows(self, batch: pa.RecordBatch) -> None:
-        try:
+        with self._explained():
             self._rows.write(batch)
-        except (OSError, pa.ArrowException) as error:
-            self._failed(error)
 
     def write_rejected(self, batch: pa.RecordBatch) -> None:
         if self._rejected is None:
-            raise SinkError("raw landing rejects nothing: there is no table for rejected rows")
-        try:
+            raise SinkError("a raw load rejects nothing: there is no table for rejected rows")
+        with self._explained():
             self._rejected.write(batch)
-        except (OSError, pa.ArrowException) as error:
-            self._failed(error)
 
     def finish(self) -> Written:
-        try:
+        with self._explained():
             rows = self._rows.finish()
             rejected = [] if self._rejected is None else self._rejected.finish()
-        except (OSError, pa.ArrowException) as error:
-            self._failed(error)
         files = [*rows, *rejected]
         return Written(
             rows=sum(file.rows for file in rows),
@@ -66,7 +60,6 @@ class DeltaOutput:
         if self._rejected is not None:
             self._rejected.abort()
 
-    def _failed(self, error: Exception) -> NoReturn:
-        where = self._writer.rows.directory
+    def _explained(self) -> AbstractContextManager[None]:
         remedy = "Nothing of this task is visible, and running again is safe"
-        raise failed(f"rows could not be written to {where}", error, remedy) from error
+        return explained(f"rows could not be written to {self._writer.rows.directory}", remedy)

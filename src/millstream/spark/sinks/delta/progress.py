@@ -1,13 +1,13 @@
-"""A partition's progress as transactions of a Delta table, which hold one whole number each.
+"""Encodes a partition's progress as Delta application transactions, which hold one integer each.
 
 Each partition of a group is an application, ``millstream/GROUP/TOPIC/PARTITION``, whose version is the next
 offset. Beside it:
 
-- ``…/at``: the version of the table that this progress was committed as. Commits are made strictly on top of
-  what was read, so it is known beforehand. A restore after it makes the progress void.
+- ``…/at``: the version of the table that has this progress. A commit applies to exactly one snapshot, so its
+  version is known beforehand. A later restore makes the progress void.
 - ``…/high``: the high offset, written only where it is not the next offset: in a rewind.
-- ``…/id/0`` to ``…/id/2``: the topic's id, fifteen digits at a time, written only when it changes.
-- ``…/remade``: how often the topic was made anew, written only when it changes.
+- ``…/id/0`` to ``…/id/2``: the topic's id, fifteen digits each, written only when it changes.
+- ``…/remade``: how often the topic was recreated, written only when it changes.
 - ``…/low``, ``…/gap``: the low offset and the end of the gap, 0 unless written, and only when they change.
 """
 
@@ -24,16 +24,16 @@ _DIGITS: Final = 15
 """With a leading 1, which keeps zeros, 61 bits: they fit in a signed long."""
 _PARTS: Final = 3
 _NOTHING: Final = -1
-"""Instead of the next offset, where a restore has put back a table without any progress."""
+"""Instead of the next offset, where a restored version has no progress."""
 
 
 def application(group_id: str, topic: str, partition: int) -> str:
-    """The name of a partition's application. Groups may have any name: theirs is quoted."""
+    """The name of a partition's application; the group's name is quoted, as it may have any characters."""
     return f"millstream/{quote(group_id, safe='')}/{topic}/{partition}"
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose application this is; None for another's, or for what stands beside one."""
+    """The partition of an application; None for other applications, and for those beside one (``…/at``)."""
     parts = name.split("/")
     if len(parts) != 4 or parts[0] != "millstream" or not parts[3].isdecimal():
         return None
@@ -46,7 +46,7 @@ def group_of(name: str) -> str:
 
 
 def decode(name: str, read: Callable[[str], int | None]) -> Progress | None:
-    """The progress that these transactions tell."""
+    """The progress in these transactions."""
     next_offset = read(name)
     if next_offset is None or next_offset == _NOTHING:
         return None
@@ -65,7 +65,7 @@ def committed_at(name: str, read: Callable[[str], int | None]) -> int:
 def encode(
     name: str, progress: Progress, version: int, stored: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
-    """The transactions that make ``progress`` of what is stored, in a commit as ``version``."""
+    """The transactions that change what is ``stored`` to ``progress``, in a commit as ``version``."""
     yield name, progress.next_offset
     yield f"{name}/at", version
     if max(progress.next_offset, stored.get(f"{name}/high", 0)) != progress.high_offset:
@@ -81,8 +81,8 @@ def encode(
 def pinned(
     name: str, progress: Progress | None, version: int, stored: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
-    """The transactions that keep what a restore made of an application's progress, in a commit as
-    ``version``: later nobody may be able to tell which version that put back.
+    """The transactions that store an application's progress after a restore, in a commit as ``version``:
+    later the restored version may no longer be readable.
     """
     if progress is not None:
         yield from encode(name, progress, version, stored)

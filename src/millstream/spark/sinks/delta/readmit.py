@@ -1,8 +1,8 @@
-"""Which rejected rows leave as repaired ones enter the table, while loads go on.
+"""Which rejected rows a replay deletes when it adds the repaired rows, while loads run.
 
-The two tables change one after the other, and a load may rewind over the same records meanwhile: it rejects
-them again, and takes the repaired rows out. So only those rejected rows leave that were there before the
-repaired ones entered, told apart by when they were rejected: files do not tell, as they are joined at times.
+The two tables are committed one after the other. In between, a load may rewind over the same records: it
+rejects them again, and deletes the repaired rows. So a replay deletes only rejected rows that existed before
+the repaired ones were added. ``rejected_at`` tells them apart (files do not, as compaction joins them).
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from pathlib import Path
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError, Standing
 from millstream.spark.sinks.delta.errors import explained
-from millstream.spark.sinks.delta.labels import Labels
-from millstream.spark.sinks.delta.parquet.search import positions_of
+from millstream.spark.sinks.delta.parquet.columns import Labels
+from millstream.spark.sinks.delta.parquet.reading import positions_of
 from millstream.spark.sinks.delta.progress import partition_of
-from millstream.spark.sinks.delta.replace import Doomed, Remover, doomed_positions
-from millstream.spark.sinks.delta.table import Snapshot
+from millstream.spark.sinks.delta.replace import Remover, RowsToDelete, rows_to_delete
+from millstream.spark.sinks.delta.table import DeltaSnapshot
 
-Leaving = Mapping[TopicPartition, Doomed]
+Deletions = Mapping[TopicPartition, RowsToDelete]
 
 
-def leaving(rejected: Snapshot, directory: Path, positions: Sequence[Position], labels: Labels) -> Leaving:
-    """The rejected rows of these positions, as they are in this version."""
-    doomed = doomed_positions(positions, labels)
+def repaired_rows(
+    rejected: DeltaSnapshot, directory: Path, positions: Sequence[Position], labels: Labels
+) -> Deletions:
+    """The rejected rows at these positions, as they are in this version."""
+    rows = rows_to_delete(positions, labels)
     with explained(f"the Delta table {directory} cannot be read"):
-        moments = Remover(directory, doomed, "", "none").moments(rejected, positions_of(rejected))
-    return {where: replace(one, moments=moments) for where, one in doomed.items()} if len(moments) else {}
+        moments = Remover(directory, rows, "", "none").moments(rejected, positions_of(rejected))
+    return {where: replace(one, moments=moments) for where, one in rows.items()} if len(moments) else {}
 
 
 def refuse_half_replaced(
-    name: str, rows: Snapshot, rejected: Snapshot, positions: Iterable[Position]
+    name: str, rows: DeltaSnapshot, rejected: DeltaSnapshot, positions: Iterable[Position]
 ) -> None:
-    """Raise where a rewind, of any group, stands between the two tables: its next commit takes out of the
-    rows whatever has entered them there, and what it rejected would have left.
+    """Raise where a rewind, of any group, has committed the rejected rows and not yet the rows: its next
+    commit would delete the repaired rows, and what it rejected would be deleted here.
     """
     offsets: dict[TopicPartition, set[int]] = {}
     for topic, partition, offset in positions:
@@ -47,7 +49,6 @@ def refuse_half_replaced(
         span = Standing(rows.progress(application), rejected.progress(application)).half_replaced
         if any(offset in span for offset in offsets[where]):
             raise SinkError(
-                f"{name}: a load is being rewound and stands between the two tables, in {where} "
-                f"[{span.start}, {span.stop}). Let it end, or run it again if it was stopped, then replay: "
-                "nothing of this step was changed"
+                f"{name}: a rewind is between its two commits in {where} [{span.start}, {span.stop}). Let "
+                "that load finish, or run it again if it was stopped, then replay: this step changed nothing"
             )

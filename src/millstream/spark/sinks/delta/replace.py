@@ -1,11 +1,11 @@
-"""Taking rows out of a Delta table: files that hold nothing else go, others are written anew without them."""
+"""Deleting rows from a Delta table: files that hold no others are removed, other files are rewritten."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -13,17 +13,22 @@ import pyarrow.compute as pc
 
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError, label_column
-from millstream.spark.sinks.delta.labels import Labels, labels_of
+from millstream.spark.sinks.delta.parquet.columns import Labels, labels_of
 from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, TableWriter, remove
-from millstream.spark.sinks.delta.parquet.reading import columns_of, only, stored, stored_columns
-from millstream.spark.sinks.delta.table import ActiveFile, Snapshot
+from millstream.spark.sinks.delta.parquet.reading import (
+    columns_of,
+    has_deletion_vectors,
+    only,
+    stored,
+    stored_columns,
+)
+from millstream.spark.sinks.delta.table import ActiveFile, DeltaSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """Offsets of one partition: all of ``[start, end)``, or only ``offsets`` among them. Where the table has
-    held several topics of this name, only rows with this ``label``, or without any. With ``moments`` only
-    rows that were rejected at one of these.
+class RowsToDelete:
+    """Rows of one partition: all of ``[start, end)``, or only ``offsets`` among them. Only rows with
+    ``label``, or without one if it is None. With ``moments``, only rows that were rejected at one of them.
     """
 
     start: int
@@ -33,12 +38,12 @@ class Doomed:
     moments: pa.Array | None = None
 
     @classmethod
-    def of(cls, offsets: Iterable[int], label: str | None) -> Doomed:
+    def of(cls, offsets: Iterable[int], label: str | None) -> RowsToDelete:
         wanted = sorted(offsets)
         return cls(wanted[0], wanted[-1] + 1, pa.array(wanted, pa.int64()), label)
 
     def holds_all(self, least: int, most: int) -> bool:
-        """Whether every row with an offset from ``least`` to ``most`` is meant."""
+        """Whether every row with an offset from ``least`` to ``most`` is to be deleted."""
         return self.offsets is None and self.label is None and self.start <= least and most < self.end
 
     def mask(self, offsets: pa.Array, labels: pa.Array) -> pa.Array:
@@ -48,21 +53,21 @@ class Doomed:
             found = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
         if self.label is None:
             return pc.and_(found, pc.is_null(labels))
-        # No null may come of it: what is false and what is unknown are two things to Arrow.
+        # The mask must not have nulls: to Arrow, null is not false.
         return pc.and_(found, pc.fill_null(pc.equal(labels, self.label), False))
 
 
-def doomed_positions(positions: Iterable[Position], labels: Labels) -> dict[TopicPartition, Doomed]:
-    """What to take out, by partition."""
+def rows_to_delete(positions: Iterable[Position], labels: Labels) -> dict[TopicPartition, RowsToDelete]:
+    """The rows at these positions, by partition."""
     found: dict[TopicPartition, list[int]] = {}
     for position in positions:
         found.setdefault(TopicPartition(position.topic, position.partition), []).append(position.offset)
-    return {where: Doomed.of(offsets, labels.get(where)) for where, offsets in found.items()}
+    return {where: RowsToDelete.of(offsets, labels.get(where)) for where, offsets in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What taking rows out means: these files go, and those come in their place."""
+class Replacement:
+    """The files that a deletion removes, and those that take their place."""
 
     remove: list[ActiveFile] = field(default_factory=list)
     add: list[DataFile] = field(default_factory=list)
@@ -72,23 +77,25 @@ REJECTED_AT: Final = "rejected_at"
 
 
 class Remover:
-    """Takes rows out of one table. Kept over the attempts of one commit: no file is written anew twice."""
+    """Deletes rows of one table. Kept over the attempts of one commit, so no file is rewritten twice."""
 
     def __init__(
-        self, directory: Path, doomed: Mapping[TopicPartition, Doomed], tag: str, compression: str
+        self, directory: Path, rows: Mapping[TopicPartition, RowsToDelete], tag: str, compression: str
     ) -> None:
         self._directory = directory
         self._compression = compression
-        self._doomed = {where: what for where, what in doomed.items() if what.start < what.end}
+        self._rows = {where: each for where, each in rows.items() if each.start < each.end}
         self._tag = tag
         self._columns: pa.Schema = pa.schema([])
         self._rewritten: dict[str, list[DataFile] | None] = {}
 
-    def outcome(self, snapshot: Snapshot, positions: tuple[str, str, str], keep: frozenset[str]) -> Outcome:
-        """What it takes in this version of the table; files in ``keep`` are not looked at."""
-        outcome = Outcome()
-        if not self._doomed:
-            return outcome
+    def plan(
+        self, snapshot: DeltaSnapshot, positions: tuple[str, str, str], keep: frozenset[str]
+    ) -> Replacement:
+        """What to replace in this version of the table; files in ``keep`` stay."""
+        replacement = Replacement()
+        if not self._rows:
+            return replacement
         self._columns = columns_of(snapshot)
         files = [file for file in snapshot.files() if file.path not in keep]
         touched = [file for file in files if self._may_hold(file, positions)]
@@ -97,14 +104,14 @@ class Remover:
             _refuse_odd_names(self._directory, touched)
             _refuse_deletion_vectors(snapshot, self._directory, touched)
         for file in touched:
-            left = [] if self._is_doomed(file, positions) else self._without(file, positions)
+            left = [] if self._holds_no_other(file, positions) else self._without(file, positions)
             if left is not None:
-                outcome.remove.append(file)
-                outcome.add.extend(left)
-        return outcome
+                replacement.remove.append(file)
+                replacement.add.extend(left)
+        return replacement
 
-    def moments(self, snapshot: Snapshot, positions: tuple[str, str, str]) -> pa.Array:
-        """When the rows were rejected that would be taken out of this version, each moment once."""
+    def moments(self, snapshot: DeltaSnapshot, positions: tuple[str, str, str]) -> pa.Array:
+        """The distinct times at which the rows to delete were rejected, in this version."""
         self._columns = columns_of(snapshot)
         wanted = only(self._columns, (*positions, label_column(positions), REJECTED_AT))
         found = [
@@ -116,36 +123,35 @@ class Remover:
         return pa.chunked_array(found, wanted.field(REJECTED_AT).type).unique()
 
     def discard(self) -> None:
-        """Remove what was written, for a commit that certainly did not happen."""
+        """Delete the rewritten files of a commit that certainly was not made."""
         for files in self._rewritten.values():
             for file in files or ():
                 remove(self._directory, file.path)
 
     def _may_hold(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        names = (*positions, label_column(positions))
-        topics, partitions, offsets, labels = (_bounds(file, name) for name in names)
+        topic, partition, offset = positions
         return any(
-            _overlap(topics, where.topic, where.topic)
-            and _overlap(partitions, where.partition, where.partition)
-            and _overlap(offsets, doomed.start, doomed.end - 1)
-            and (doomed.label is None or _overlap(labels, doomed.label, doomed.label))
-            for where, doomed in self._doomed.items()
+            file.may_hold(topic, where.topic, where.topic)
+            and file.may_hold(partition, where.partition, where.partition)
+            and file.may_hold(offset, rows.start, rows.end - 1)
+            and (rows.label is None or file.may_hold(label_column(positions), rows.label, rows.label))
+            for where, rows in self._rows.items()
         )
 
-    def _is_doomed(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        """Whether the statistics alone say that every row goes."""
-        topics, partitions, offsets = (_bounds(file, name) for name in positions)
+    def _holds_no_other(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
+        """Whether the statistics alone show that every row is to be deleted."""
+        topics, partitions, offsets = map(file.bounds, positions)
         if topics is None or partitions is None or offsets is None:
             return False
-        if _bounds(file, label_column(positions)) is not None:  # rows of several topics of one name
+        if file.bounds(label_column(positions)) is not None:  # rows of several topics of one name
             return False
         if topics[0] != topics[1] or partitions[0] != partitions[1]:
             return False
-        doomed = self._doomed.get(TopicPartition(topics[0], partitions[0]))
-        return doomed is not None and doomed.holds_all(*offsets)
+        rows = self._rows.get(TopicPartition(topics[0], partitions[0]))
+        return rows is not None and rows.holds_all(*offsets)
 
     def _without(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
-        """The file written anew without the rows; None where it holds none of them."""
+        """The file rewritten without the rows; None where it holds none of them."""
         if file.path not in self._rewritten:
             self._rewritten[file.path] = self._rewrite(file, positions)
         return self._rewritten[file.path]
@@ -171,43 +177,33 @@ class Remover:
         )
 
     def _mask(self, batch: pa.RecordBatch, file: ActiveFile, positions: tuple[str, str, str]) -> pa.Array:
-        """Which rows go."""
+        """Which rows are to be deleted."""
         topic, partition, offset = (_column(batch, file, name) for name in positions)
         labels = labels_of(batch, positions)
         mask = pa.repeat(pa.scalar(False), batch.num_rows)
-        for where, doomed in self._doomed.items():
+        for where, rows in self._rows.items():
             here = pc.and_(pc.equal(topic, where.topic), pc.equal(partition, where.partition))
-            here = pc.and_(here, doomed.mask(offset, labels))
-            if doomed.moments is not None:
-                here = pc.and_(here, pc.is_in(_column(batch, file, REJECTED_AT), value_set=doomed.moments))
+            here = pc.and_(here, rows.mask(offset, labels))
+            if rows.moments is not None:
+                here = pc.and_(here, pc.is_in(_column(batch, file, REJECTED_AT), value_set=rows.moments))
             mask = pc.or_(mask, here)
         return pc.fill_null(mask, False)
 
 
 def _column(batch: pa.RecordBatch, file: ActiveFile, name: str) -> pa.Array:
-    """A column of a file; a partition column has one value, which the log knows."""
+    """A column of a file; a partition column has one value, which is in the log."""
     if name in batch.schema.names:
         return batch.column(name)
     return pa.repeat(pa.scalar(file.least[name]), batch.num_rows)
 
 
-def _bounds(file: ActiveFile, name: str) -> tuple[Any, Any] | None:
-    """The least and greatest value of a column in a file; None where nobody knows."""
-    least, most = file.least.get(name), file.most.get(name)
-    return None if least is None or most is None else (least, most)
-
-
-def _overlap(bounds: tuple[Any, Any] | None, least: Any, most: Any) -> bool:
-    return bounds is None or (bounds[0] <= most and least <= bounds[1])
-
-
-def refuse_append_only(snapshot: Snapshot, directory: Path) -> None:
-    """Raise where no row may leave the table."""
+def refuse_append_only(snapshot: DeltaSnapshot, directory: Path) -> None:
+    """Raise where no row may be deleted from the table."""
     if snapshot.handle.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
         raise SinkError(
-            f"the Delta table {directory} is append-only, so that neither a rewind nor a replay can take "
-            "rows out of it. Unset it (ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly')), or move the "
-            "group's offset forward again"
+            f"the Delta table {directory} is append-only, so a rewind or a replay cannot delete rows from "
+            "it. Unset it (ALTER TABLE … UNSET TBLPROPERTIES ('delta.appendOnly')), or move the group's "
+            "offset forward again"
         )
 
 
@@ -215,14 +211,14 @@ def _refuse_odd_names(directory: Path, files: list[ActiveFile]) -> None:
     odd = [file.path for file in files if not file.can_be_removed]
     if odd:
         raise SinkError(
-            f"files of the Delta table {directory} have names that only the engine which wrote them can "
-            f"quote ({', '.join(odd[:3])}), so that their rows cannot be replaced. Let it run OPTIMIZE, or "
-            "load into a table that is partitioned by plainer values"
+            f"files of the Delta table {directory} have names that only the engine that wrote them can "
+            f"quote ({', '.join(odd[:3])}), so their rows cannot be replaced. Run OPTIMIZE with that engine, "
+            "or load into a table that is partitioned by plainer values"
         )
 
 
-def _refuse_deletion_vectors(snapshot: Snapshot, directory: Path, files: list[ActiveFile]) -> None:
-    if "deletionVectors" not in (snapshot.handle.protocol().reader_features or ()):
+def _refuse_deletion_vectors(snapshot: DeltaSnapshot, directory: Path, files: list[ActiveFile]) -> None:
+    if not has_deletion_vectors(snapshot):
         return
     marked: list[str] = pa.table(snapshot.handle.deletion_vectors())["filepath"].to_pylist()
     if any(
@@ -231,6 +227,6 @@ def _refuse_deletion_vectors(snapshot: Snapshot, directory: Path, files: list[Ac
         for file in files
     ):
         raise SinkError(
-            f"rows of the Delta table {directory} were deleted by deletion vectors, in files that would be "
-            "written anew. Run OPTIMIZE or REORG TABLE … APPLY (PURGE) first"
+            f"rows of the Delta table {directory} were deleted by deletion vectors, in files that must be "
+            "rewritten. Run OPTIMIZE or REORG TABLE … APPLY (PURGE) first"
         )

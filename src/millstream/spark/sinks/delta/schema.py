@@ -1,4 +1,4 @@
-"""The columns of a Delta table beside those of a load."""
+"""The columns of a Delta table: created, compared with those of a load, and added where they are missing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,34 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, label_column, positions_among
-from millstream.spark.sinks.delta.parquet.files import DataFile
+from millstream.spark.sinks.delta.errors import TROUBLE, failed
+from millstream.spark.sinks.delta.parquet.files import DataFile, sync
 from millstream.spark.sinks.delta.parquet.partitions import supported
-from millstream.spark.sinks.delta.table import Snapshot, Table
+from millstream.spark.sinks.delta.table import DeltaSnapshot, Table
 
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""Characters that Parquet as Delta uses it does not have in names, unless they are mapped."""
+"""Characters that Delta does not allow in column names without column mapping."""
 _ATTEMPTS: Final = 5
 
 
+def create(table: Table, schema: Schema, partition_by: Sequence[str] = ()) -> DeltaSnapshot:
+    """Create a table, unless another driver has just done so."""
+    try:
+        DeltaTable.create(str(table.directory), schema=schema, partition_by=list(partition_by), mode="ignore")
+    except TROUBLE as error:
+        if (snapshot := table.look()) is not None:  # another driver was faster
+            return snapshot
+        raise failed(f"the Delta table {table.directory} could not be created", error) from error
+    snapshot = table.look()
+    if snapshot is None:
+        raise SinkError(f"the Delta table {table.directory} was deleted right after it was created")
+    for directory in (table.directory, table.directory.parent):
+        sync(directory)
+    return snapshot
+
+
 def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
-    """The columns as Delta has them; raises SchemaConflictError for what it does not have."""
+    """The columns as Delta's types; raises SchemaConflictError for what Delta does not support."""
     bad = [name for name in schema.names if _FORBIDDEN.search(name)]
     if bad:
         raise SchemaConflictError(
@@ -33,7 +50,7 @@ def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise SchemaConflictError(
-            f"Delta does not tell upper from lower case: {', '.join(doubled)} is there twice"
+            f"column names differ only in case, which Delta ignores: {', '.join(doubled)}"
         )
     try:
         return Schema.from_arrow(schema)
@@ -44,7 +61,7 @@ def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
 
 
 def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory: Path) -> None:
-    """Raise SchemaConflictError where a table cannot be partitioned like that."""
+    """Raise SchemaConflictError where a table cannot be partitioned by these columns."""
     for name in partition_by:
         if name not in schema.names:
             raise SchemaConflictError(
@@ -65,8 +82,8 @@ def check_partition_columns(schema: pa.Schema, found: Sequence[str], directory: 
     if lacking:
         raise SchemaConflictError(
             f"the Delta table {directory} is partitioned by {', '.join(found)}, and the load has no column "
-            f"{', '.join(lacking)}. Say what it is made of, as when the table was made (partition_by=…, "
-            f"--partition-by 'date(_timestamp) AS {lacking[0]}'), or have it in the schema"
+            f"{', '.join(lacking)}. Say how to compute it, as when the table was created (partition_by=…, "
+            f"--partition-by 'date(_timestamp) AS {lacking[0]}'), or add it to the schema"
         )
 
 
@@ -80,7 +97,7 @@ def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list
         if found is not None:
             wrong += _differences(found, column)
         elif column.name.lower() in lower:
-            wrong.append(f"{column.name} is spelt {lower[column.name.lower()]} there")
+            wrong.append(f"{column.name} is spelled {lower[column.name.lower()]} there")
         else:
             missing.append(column)
     ours = {column.name for column in wanted.fields}
@@ -97,8 +114,8 @@ def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list
     return missing
 
 
-def check_files(snapshot: Snapshot, wanted: Schema, files: Iterable[DataFile], directory: Path) -> None:
-    """Raise where files with these columns do not fit the table any more, as it was changed since."""
+def check_files(snapshot: DeltaSnapshot, wanted: Schema, files: Iterable[DataFile], directory: Path) -> None:
+    """Raise where the table was changed so that files with these columns no longer fit."""
     missing = missing_columns(snapshot.handle, wanted, directory)
     if missing:
         names = ", ".join(column.name for column in missing)
@@ -109,7 +126,7 @@ def check_files(snapshot: Snapshot, wanted: Schema, files: Iterable[DataFile], d
     divided = snapshot.handle.metadata().partition_columns
     if any(set(file.partition_values) != set(divided) for file in files):
         raise SinkError(
-            f"the Delta table {directory} was partitioned anew while it was being loaded, by "
+            f"the Delta table {directory} was repartitioned while it was being loaded, by "
             f"({', '.join(divided)}): nothing was written to it, and running again is safe"
         )
 
@@ -127,11 +144,11 @@ def _plain(kind: Any) -> str:
 
 
 def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
-    """See that the table has these columns; add those that it lacks, nullable, in one commit, if allowed."""
+    """Check that the table has these columns; if ``allowed``, add missing ones, nullable, in one commit."""
     for attempt in range(_ATTEMPTS):
         snapshot = table.look()
         if snapshot is None:
-            raise SinkError(f"the Delta table {table.directory} is gone")
+            raise SinkError(f"the Delta table {table.directory} was deleted")
         missing = missing_columns(snapshot.handle, wanted, table.directory)
         if not missing:
             return
@@ -151,12 +168,12 @@ def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
 
 
 def add_labels(table: Table, schema: pa.Schema) -> None:
-    """Give a table with these columns the one for ``Progress.label``, unless it has it."""
+    """Add the column for ``Progress.label`` to a table with these columns, unless it has it."""
     name = label_column(positions_among(schema.names))
     if name in schema.names:
         raise SchemaConflictError(
-            f"the Delta table {table.directory} would hold two topics of one name, whose rows are told apart "
-            f"by the column {name}, and the load has a column of that name itself: rename that one, or load "
-            "the new topic into another table"
+            f"the Delta table {table.directory} would hold two topics of one name, told apart by the column "
+            f"{name}, but the load has a column of that name: rename it, or load the new topic into another "
+            "table"
         )
     fit(table, delta_schema(schema.append(pa.field(name, pa.string())), table.directory), allowed=True)

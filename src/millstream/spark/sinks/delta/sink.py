@@ -1,8 +1,8 @@
-"""Loads into Delta Lake: a directory, no server. See ``millstream.spark.sinks.base`` for the rules kept here.
+"""DeltaSink: loads into Delta Lake tables in a directory, by the rules of ``millstream.spark.sinks.base``.
 
-Three tables: the rows at DIR, the rejected rows at DIR_rejected, and at DIR_lost the ranges that nobody could
-load. Tasks write Parquet files; the driver's commits name them and carry the progress as transactions of the
-same commits (``delta_progress``), each made strictly on top of what was read (``delta_table``).
+Three tables: the rows at DIR, the rejected rows at DIR_rejected, and the ranges that were never loaded at
+DIR_lost. Tasks write Parquet files. The driver's commits name them, and hold the progress as transactions
+(``progress``); each commit applies to exactly the snapshot that it was planned on (``table``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 
 from millstream.errors import ConfigError, MisuseError
 from millstream.model import TopicPartition
@@ -31,18 +31,22 @@ from millstream.spark.sinks.base import (
     Written,
 )
 from millstream.spark.sinks.delta import schema as delta_schema
-from millstream.spark.sinks.delta.errors import TROUBLE, explained, failed
+from millstream.spark.sinks.delta.errors import TROUBLE, explained
 from millstream.spark.sinks.delta.log import newest_version
 from millstream.spark.sinks.delta.lost import LostRanges
 from millstream.spark.sinks.delta.output import DeltaWriter
-from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, remove, sync, unpack
-from millstream.spark.sinks.delta.parquet.reading import read_batches, read_ordered
-from millstream.spark.sinks.delta.parquet.search import Wanted, last_position, positions_of
+from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, remove, unpack
+from millstream.spark.sinks.delta.parquet.reading import (
+    last_position,
+    positions_of,
+    read_batches,
+    read_ordered,
+)
 from millstream.spark.sinks.delta.progress import application, encode, pinned
-from millstream.spark.sinks.delta.readmit import Leaving, leaving, refuse_half_replaced
-from millstream.spark.sinks.delta.replace import Remover, doomed_positions, refuse_append_only
+from millstream.spark.sinks.delta.readmit import Deletions, refuse_half_replaced, repaired_rows
+from millstream.spark.sinks.delta.replace import Remover, refuse_append_only, rows_to_delete
 from millstream.spark.sinks.delta.steps import Step, conflict, described
-from millstream.spark.sinks.delta.table import Change, Snapshot, Table, is_named, missing_files
+from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table, is_named, missing_files
 
 log = logging.getLogger("millstream.spark")
 
@@ -51,10 +55,10 @@ COMPRESSIONS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
 
 
 class DeltaSink:
-    """Rows into the Delta table at ``path``, which is made when it is missing.
+    """Loads rows into the Delta table at ``path``, and creates the table if it is missing.
 
-    ``path`` is a directory that the driver and all tasks see under the same name: on one machine any, on a
-    cluster a shared one. ``target_file_size`` is in bytes; a cycle with less writes less.
+    ``path`` is a directory that the driver and all tasks see under the same name: any on one machine, a
+    shared one on a cluster. ``target_file_size`` is in bytes; a cycle with less data writes smaller files.
     """
 
     def __init__(
@@ -83,9 +87,9 @@ class DeltaSink:
         self._rejected = Table(_beside(self._directory, "_rejected"))
         self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
         self._labels: dict[Table, dict[TopicPartition, str]] = {self._rows: {}, self._rejected: {}}
-        """Of both tables, as they were when their standing was last looked at."""
+        """Of both tables, as ``standing`` last read them."""
         self._columns: dict[Table, Schema] = {}
-        """Those of the load in each table, as it was prepared."""
+        """The load's columns of each table, as ``prepare`` checked them."""
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._typed!r})"
@@ -100,7 +104,7 @@ class DeltaSink:
     # -- before a load
 
     def check(self, tables: Tables) -> None:
-        """Raise SchemaConflictError for columns, or partitions of them, that Delta does not have."""
+        """Raise SchemaConflictError for columns or partition columns that Delta does not support."""
         delta_schema.delta_schema(tables.rows, self._directory)
         delta_schema.check_partitioning(tables.rows, tables.partition_by, self._directory)
 
@@ -111,17 +115,17 @@ class DeltaSink:
             self._shape(self._rejected, tables.rejected, ())
 
     def _shape(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
-        """Make a table, or see that it fits."""
+        """Create a table, or check that an existing one fits."""
         wanted = delta_schema.delta_schema(schema, table.directory)
         delta_schema.check_partitioning(schema, partition_by, table.directory)
         snapshot = table.look()
         if snapshot is None:
-            snapshot = _create(table, wanted, partition_by)
+            snapshot = delta_schema.create(table, wanted, partition_by)
         found = tuple(snapshot.handle.metadata().partition_columns)
         if partition_by and found != partition_by:
             raise SinkError(
                 f"the Delta table {table.directory} is partitioned by ({', '.join(found)}), not by "
-                f"({', '.join(partition_by)}): leave that out, or load into another table"
+                f"({', '.join(partition_by)}): leave partition_by out, or load into another table"
             )
         delta_schema.check_partition_columns(schema, found, table.directory)
         allowed = self._tables is not None and self._tables.add_columns
@@ -154,7 +158,7 @@ class DeltaSink:
 
     @property
     def _keeps_rejected(self) -> bool:
-        """Whether there are rejected rows; a sink that was not prepared looks for what is there."""
+        """Whether there are rejected rows; a sink that was not prepared reads the table if it exists."""
         return self._tables is None or self._tables.rejected is not None
 
     def writer(self, cycle_id: str) -> TaskWriter:
@@ -164,7 +168,7 @@ class DeltaSink:
         return DeltaWriter(rows, rejected, cycle_id)
 
     def _files(self, table: Table, schema: pa.Schema, partition_by: tuple[str, ...]) -> Shape:
-        """How files of a table are written: divided as it is now, whoever made it."""
+        """How files of a table are written: partitioned as the table is now."""
         snapshot = table.look()
         if snapshot is not None:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
@@ -180,7 +184,7 @@ class DeltaSink:
 
     def _prepared(self) -> Tables:
         if self._tables is None:
-            raise MisuseError("prepare the sink first")
+            raise MisuseError("call prepare() first")
         return self._tables
 
     # -- commits
@@ -200,19 +204,17 @@ class DeltaSink:
         self._advance(self._rows, cycle, [Step.rows(advance) for advance in cycle.advances], rows)
 
     def _compare(self, cycle: Cycle) -> None:
-        """Refuse what is out of date before anything is done: most conflicts end here."""
-        found = self.standing(
-            cycle.group_id, [TopicPartition(advance.topic, advance.partition) for advance in cycle.advances]
-        )
+        """Find most conflicts before anything is written."""
+        found = self.standing(cycle.group_id, [advance.where for advance in cycle.advances])
         for advance in cycle.advances:
-            standing = found[TopicPartition(advance.topic, advance.partition)]
+            standing = found[advance.where]
             if standing != advance.expected:
                 raise conflict(self.name, advance, advance.expected, standing)
             moves = standing.rows is not None and not advance.continues(standing.rows)
             assert not moves or advance.start == advance.end, "rows are labelled as the progress was"
 
-    def _check_fit(self, table: Table, snapshot: Snapshot, files: Sequence[DataFile]) -> None:
-        """Raise where somebody has changed the table since it was prepared, so that files do not fit it."""
+    def _check_fit(self, table: Table, snapshot: DeltaSnapshot, files: Sequence[DataFile]) -> None:
+        """Raise where the table was changed after ``prepare`` and the files no longer fit."""
         if files:
             delta_schema.check_files(snapshot, self._columns[table], files, table.directory)
 
@@ -220,24 +222,25 @@ class DeltaSink:
         gone = missing_files(table.directory, files)
         if gone:
             raise SinkError(
-                f"files that tasks wrote for {table.directory} are not there, or not as written "
-                f"({', '.join(gone)}): was it cleaned up, or do tasks see another directory than the driver?"
+                f"files that tasks wrote for {table.directory} are missing or have another size "
+                f"({', '.join(gone)}): was the directory cleaned up, or do tasks see another one than the "
+                "driver?"
             )
         if not table.exists:
             self.prepare(cycle.group_id, self._prepared())
         if any(step.after.label is not None for step in steps):
             tables = self._prepared()
             delta_schema.add_labels(table, tables.rows if table is self._rows else tables.rejected)
-        doomed = {TopicPartition(s.advance.topic, s.advance.partition): s.doomed for s in steps if s.replaces}
-        remover = Remover(table.directory, doomed, cycle.cycle_id, self._compression)
+        replaced_rows = {step.advance.where: step.replaced_rows for step in steps if step.replaces}
+        remover = Remover(table.directory, replaced_rows, cycle.cycle_id, self._compression)
 
-        def decide(snapshot: Snapshot) -> Change:
+        def decide(snapshot: DeltaSnapshot) -> CommitPlan:
             for step in steps:
                 found = snapshot.progress(step.name(cycle.group_id))
                 if found != step.before:
                     raise conflict(f"delta:{table.directory}", step.advance, step.before, found)
             self._check_fit(table, snapshot, files)
-            replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset())
+            replaced = remover.plan(snapshot, positions_of(snapshot), frozenset())
             transactions = [
                 transaction
                 for step in steps
@@ -249,7 +252,7 @@ class DeltaSink:
             for name, progress in snapshot.restored().items():
                 if name not in moved:
                     transactions += pinned(name, progress, snapshot.version + 1, snapshot.transactions)
-            return Change([*files, *replaced.add], replaced.remove, transactions, described(cycle))
+            return CommitPlan([*files, *replaced.add], replaced.remove, transactions, described(cycle))
 
         _transact(table, decide, remover)
 
@@ -263,14 +266,14 @@ class DeltaSink:
             log.warning("files of cycle %s are left to vacuum: %s", cycle_id, error)
 
     def range_start(self, topic: str, partition: int, offset: int) -> int | None:
-        """The greatest position of a row of this partition that is not past ``offset``; None without any."""
+        """The greatest offset of a row of this partition that is not past ``offset``; None without any."""
         snapshot = self._rows.look()
         if snapshot is None:
             return None
         where = TopicPartition(topic, partition)
-        wanted = Wanted(where, offset, self._labels[self._rows].get(where))
+        label = self._labels[self._rows].get(where)
         with explained(f"the Delta table {self._directory} cannot be read"):
-            return last_position(snapshot, self._directory, wanted)
+            return last_position(snapshot, self._directory, where, offset, label)
 
     def lost(self, group_id: str) -> list[LostRange]:
         return self._lost.read(group_id)
@@ -293,30 +296,30 @@ class DeltaSink:
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
     ) -> None:
         rows, _ = unpack(written)
-        if (snapshot := self._rejected.look()) is not None:  # what cannot leave here must not enter there
+        if (snapshot := self._rejected.look()) is not None:  # check before rows are added to the other table
             refuse_append_only(snapshot, self._rejected.directory)
-        gone = self._enter(positions, rows)
+        repaired = self._add_repaired(positions, rows)
         at("between tables")
-        if gone:
-            self._put(self._rejected, gone, [])
+        if repaired:
+            self._put(self._rejected, repaired, [])
 
-    def _enter(self, positions: Sequence[Position], files: Sequence[DataFile]) -> Leaving:
-        """Repaired rows into the table; which rejected rows leave for them. Those that are there while the
-        rows are what the commit is made on top of: nothing comes in between.
+    def _add_repaired(self, positions: Sequence[Position], files: Sequence[DataFile]) -> Deletions:
+        """Add repaired rows; return the rejected rows to delete for them: those that exist while the snapshot
+        of the rows is the one that the commit applies to.
         """
-        entering = doomed_positions(positions, self._labels[self._rows])
-        found: list[tuple[int, Leaving]] = []
+        replaced_rows = rows_to_delete(positions, self._labels[self._rows])
+        found: list[tuple[int, Deletions]] = []
 
-        def settle(rows: Snapshot) -> None:
+        def settle(rows: DeltaSnapshot) -> None:
             rejected = self._rejected.look()
             if rejected is None:
                 found.append((rows.version, {}))
                 return
             refuse_half_replaced(self.name, rows, rejected, positions)
             labels = self._labels[self._rejected]
-            found.append((rows.version, leaving(rejected, self._rejected.directory, positions, labels)))
+            found.append((rows.version, repaired_rows(rejected, self._rejected.directory, positions, labels)))
 
-        while not self._put(self._rows, entering, files, settle):  # nothing to do there, if it stays so
+        while not self._put(self._rows, replaced_rows, files, settle):  # done already, unless it has moved
             if newest_version(self._directory) == found[-1][0]:
                 break
         return found[-1][1]
@@ -324,22 +327,22 @@ class DeltaSink:
     def _put(
         self,
         table: Table,
-        doomed: Leaving,
+        deletions: Deletions,
         files: Sequence[DataFile],
-        settle: Callable[[Snapshot], None] = lambda _: None,
+        settle: Callable[[DeltaSnapshot], None] = lambda _: None,
     ) -> bool:
-        """Files into a table in place of rows, without any progress; False where that has been done."""
-        remover = Remover(table.directory, doomed, "readmit", self._compression)
+        """Commit files in place of rows, without progress; False where that has already been done."""
+        remover = Remover(table.directory, deletions, "readmit", self._compression)
 
-        def decide(snapshot: Snapshot) -> Change | None:
+        def decide(snapshot: DeltaSnapshot) -> CommitPlan | None:
             settle(snapshot)
             active = {file.path for file in snapshot.files()}
             new = [file for file in files if file.path not in active]
             self._check_fit(table, snapshot, new)
-            replaced = remover.outcome(snapshot, positions_of(snapshot), frozenset(f.path for f in files))
+            replaced = remover.plan(snapshot, positions_of(snapshot), frozenset(f.path for f in files))
             if not new and not replaced.remove:
                 return None
-            return Change([*new, *replaced.add], replaced.remove)
+            return CommitPlan([*new, *replaced.add], replaced.remove)
 
         return _transact(table, decide, remover)
 
@@ -356,10 +359,10 @@ class DeltaSink:
         return joined
 
     def vacuum(self, older_than: timedelta = timedelta(days=1)) -> int:
-        """Delete files that tasks left behind and no commit names; how many.
+        """Delete files that tasks left behind and no commit names; returns how many.
 
-        Only files of millstream, and only such as are older than any cycle could be: what a cycle has written
-        and not yet committed looks the same.
+        Only millstream's files that are older than any running cycle: what a cycle has written and not yet
+        committed looks the same.
         """
         from millstream.spark.sinks.delta.upkeep import vacuum
 
@@ -370,28 +373,13 @@ class DeltaSink:
         return deleted
 
 
-def _transact(table: Table, decide: Callable[[Snapshot], Change | None], remover: Remover) -> bool:
-    """Change a table; what was written anew is deleted again where the change certainly did not happen."""
+def _transact(table: Table, decide: Callable[[DeltaSnapshot], CommitPlan | None], remover: Remover) -> bool:
+    """Commit to a table; delete the rewritten files where the commit certainly was not made."""
     with explained(f"rows of the Delta table {table.directory} could not be replaced"):
         return table.transact(decide, remover.discard)
 
 
-def _create(table: Table, schema: Schema, partition_by: tuple[str, ...]) -> Snapshot:
-    try:
-        DeltaTable.create(str(table.directory), schema=schema, partition_by=list(partition_by), mode="ignore")
-    except TROUBLE as error:
-        if (snapshot := table.look()) is not None:  # another driver was faster
-            return snapshot
-        raise failed(f"the Delta table {table.directory} could not be made", error) from error
-    snapshot = table.look()
-    if snapshot is None:
-        raise SinkError(f"the Delta table {table.directory} is gone as soon as it was made")
-    for directory in (table.directory, table.directory.parent):
-        sync(directory)
-    return snapshot
-
-
-def _progress(snapshot: Snapshot | None, name: str) -> Progress | None:
+def _progress(snapshot: DeltaSnapshot | None, name: str) -> Progress | None:
     return None if snapshot is None else snapshot.progress(name)
 
 

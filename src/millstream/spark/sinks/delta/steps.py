@@ -1,4 +1,4 @@
-"""What a cycle's advances mean for one table of a Delta sink."""
+"""Steps: a cycle's advances applied to one of the two tables of a Delta sink."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from millstream.spark.sinks.base import Advance, Cycle, Progress, ProgressConflictError
 from millstream.spark.sinks.delta.progress import application
-from millstream.spark.sinks.delta.replace import Doomed
+from millstream.spark.sinks.delta.replace import RowsToDelete
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an advance means for one of the two tables."""
+    """One advance, for one of the two tables."""
 
     advance: Advance
     before: Progress | None
@@ -25,7 +25,7 @@ class Step:
         return cls(advance, advance.expected.rejected)
 
     def name(self, group_id: str) -> str:
-        return application(group_id, self.advance.topic, self.advance.partition)
+        return application(group_id, *self.advance.where)
 
     @property
     def after(self) -> Progress:
@@ -36,12 +36,12 @@ class Step:
         return self.advance.replaces(self.before) and self.advance.start < self.advance.end
 
     @property
-    def doomed(self) -> Doomed:
-        return Doomed(self.advance.start, self.advance.end, label=self.after.label)
+    def replaced_rows(self) -> RowsToDelete:
+        return RowsToDelete(self.advance.start, self.advance.end, label=self.after.label)
 
 
 def described(cycle: Cycle) -> dict[str, str]:
-    """For whoever reads the table's history."""
+    """What the table's history shows about a commit."""
     ranges = ", ".join(
         f"{advance.topic}-{advance.partition} [{advance.start}, {advance.end}) of {advance.topic_id}"
         for advance in cycle.advances
@@ -54,8 +54,8 @@ def described(cycle: Cycle) -> dict[str, str]:
 
 
 def conflict(name: str, advance: Advance, expected: object, found: object) -> ProgressConflictError:
-    """Somebody else has moved the progress of a table."""
+    """The error for a table whose progress another driver has moved."""
     return ProgressConflictError(
-        f"{name} is not where this cycle started from in {advance.topic}-{advance.partition}: expected "
-        f"{expected}, found {found}. Another driver has moved it; nothing of this cycle was written there"
+        f"{name} has other progress in {advance.where} than this cycle started from: expected "
+        f"{expected}, found {found}. Another driver has moved it; nothing of this cycle was committed there"
     )

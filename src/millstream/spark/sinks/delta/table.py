@@ -1,8 +1,8 @@
-"""One Delta table: opened anew for each look, changed only on top of exactly what was seen.
+"""One Delta table: snapshots of it, and commits that apply to exactly the snapshot they were planned on.
 
-delta-rs would, on a conflict, check for itself whether two commits get along, and retry. Here it may not
-(``max_commit_retries=0``): a commit becomes the very next version of the table that was looked at, or does
-not happen, and is decided anew. So nothing can come in between: no other driver, no compaction, no RESTORE.
+On a conflict, delta-rs would check by itself whether two commits are compatible, and retry. Here it may not
+(``max_commit_retries=0``): a commit becomes the version right after its snapshot, or fails and is planned
+again. So nothing can come in between: no other driver, no compaction, no RESTORE.
 """
 
 from __future__ import annotations
@@ -44,42 +44,51 @@ log = logging.getLogger("millstream.spark")
 
 _TOKEN: Final = "millstream.commit"
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
-"""What delta-rs leaves as it is in paths, besides letters and digits."""
+"""What delta-rs does not quote in paths, besides letters and digits."""
 _PATIENCE_SECONDS: Final = 120.0
-"""How long a commit may lose against others before it gives up."""
+"""How long a commit is retried while other commits come first."""
 _CLOCKS_SECONDS: Final = 3_600.0
-"""How far the clocks of machines that share a directory may be apart."""
+"""How far the clocks of machines that share a directory may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
-    """A file that the table consists of at the moment."""
+    """A data file of the table at one version."""
 
     path: str
-    """As the log has it: relative to the table as a rule, and quoted as a URL."""
+    """As in the log: usually relative to the table, and URL-quoted."""
     size: int
     partition_values: Mapping[str, str | None]
     least: Mapping[str, Any]
-    """The least value of each column that is known; that of a partition column is the only one."""
+    """The minimum of each column with statistics; a partition column has one value in a file."""
     most: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """The path without the quotes, as delta-rs is given it, to quote it in its own way."""
+        """The unquoted path, as delta-rs takes it, which quotes it in its own way."""
         return unquote(self.path)
 
     @property
     def can_be_removed(self) -> bool:
-        """Whether delta-rs quotes it as whoever added it: readers compare paths as they are written."""
+        """Whether delta-rs quotes it as the writer did: readers compare quoted paths."""
         return quote(self.name, safe=_UNQUOTED) == self.path
 
     def where(self, directory: Path) -> Path:
-        """The file itself."""
         return directory / self.name.removeprefix("file://")
+
+    def bounds(self, column: str) -> tuple[Any, Any] | None:
+        """The minimum and maximum of a column; None where they are unknown."""
+        least, most = self.least.get(column), self.most.get(column)
+        return None if least is None or most is None else (least, most)
+
+    def may_hold(self, column: str, least: Any, most: Any) -> bool:
+        """Whether the statistics allow a value from ``least`` to ``most`` in a column."""
+        bounds = self.bounds(column)
+        return bounds is None or (bounds[0] <= most and least <= bounds[1])
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CommitPlan:
     """What one commit does."""
 
     add: Sequence[DataFile] = ()
@@ -87,14 +96,14 @@ class Change:
     transactions: Sequence[tuple[str, int]] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     data_change: bool = True
-    """False where the same rows are only laid out anew."""
+    """False where the same rows are only written to other files."""
 
 
 class NotCommittedError(SinkError):
-    """A commit failed, and the log shows that nothing of it happened."""
+    """A commit failed, and the log shows that nothing was committed."""
 
 
-class Snapshot:
+class DeltaSnapshot:
     """A table at one version."""
 
     def __init__(self, table: Table, handle: DeltaTable, log_view: LogView) -> None:
@@ -106,11 +115,11 @@ class Snapshot:
 
     @property
     def transactions(self) -> Mapping[str, int]:
-        """What the log has stored, whether or not a restore made it void."""
+        """All transactions in the log, including those that a restore made void."""
         return self._log.transactions
 
     def progress(self, name: str) -> Progress | None:
-        """An application's progress; that of the older version where the table was restored since."""
+        """An application's progress; after a restore, that of the restored version."""
         return self._progress(name, self.version, self._log.transactions.get)
 
     def groups(self) -> dict[str, set[str]]:
@@ -123,8 +132,9 @@ class Snapshot:
         return found
 
     def restored(self) -> dict[str, Progress | None]:
-        """The progress of all applications, of any group, that a restore has changed and no commit since
-        says: of the restores that are known already, as to look for others may mean to read the whole log.
+        """The progress of all applications, of any group, that a restore changed and no later commit states.
+
+        Only known restores count: finding others may mean reading the whole log.
         """
         last, read = self._log.last_restore, self._log.transactions.get
         return {
@@ -152,7 +162,7 @@ class Snapshot:
 
 
 class _Kept(threading.local):
-    """What one thread knows of a table: a handle that moves on is no thing to share."""
+    """What one thread keeps of a table: handles are updated in place, so threads cannot share one."""
 
     handle: DeltaTable | None = None
     seen: tuple[int, int, int] | None = None
@@ -160,7 +170,7 @@ class _Kept(threading.local):
 
 
 class Table:
-    """A table and its directory."""
+    """A Delta table in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -170,8 +180,8 @@ class Table:
     def exists(self) -> bool:
         return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(str(self.directory))
 
-    def look(self) -> Snapshot | None:
-        """The table as it is now; None where there is none. It is good until the next look of this thread."""
+    def look(self) -> DeltaSnapshot | None:
+        """A snapshot of the newest version, or None without a table; valid until this thread's next call."""
         if not (self.directory / LOG).is_dir():
             return None
         try:
@@ -184,10 +194,10 @@ class Table:
         check_features(handle, self.directory)
         view = self._kept.log_view = self._kept.log_view or LogView(self.directory)
         view.refresh(str(handle.metadata().id), handle.version())
-        return Snapshot(self, handle, view)
+        return DeltaSnapshot(self, handle, view)
 
     def _handle(self) -> DeltaTable:
-        """A handle at the newest version: the one that is kept, unless its table was made anew since."""
+        """A handle at the newest version: the kept one, unless its table was recreated since."""
         handle = self._kept.handle
         if handle is not None and self._kept.seen == self._newest_commit(handle):
             handle.update_incremental()
@@ -197,7 +207,7 @@ class Table:
         return handle
 
     def _newest_commit(self, handle: DeltaTable) -> tuple[int, int, int] | None:
-        """Which file the handle's last commit is: another one of that name belongs to another table."""
+        """Identifies the file of the handle's last commit: another file of that name is another table's."""
         try:
             found = commit_path(self.directory, handle.version()).stat()
         except FileNotFoundError:
@@ -205,7 +215,7 @@ class Table:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def restored_to(self, restore: Restore) -> DeltaTable:
-        """The version that a restore put back."""
+        """The version that a restore went back to."""
         version = restore.parameters.get("version")
         try:
             if version is not None:
@@ -214,28 +224,28 @@ class Table:
             handle.load_as_version(_moment(restore.parameters))
         except (DeltaError, OSError, KeyError, ValueError) as error:
             raise SinkError(
-                f"the Delta table {self.directory} was restored in version {restore.version}, and which one "
-                f"that put back can no longer be read ({error}): nobody knows how far it has come. Load into "
-                "a new table, or restore by version"
+                f"the Delta table {self.directory} was restored in version {restore.version}, but the "
+                f"version it went back to can no longer be read ({error}), so the progress is unknown. Load "
+                "into a new table, or restore by version"
             ) from error
         return handle
 
     def transact(
-        self, decide: Callable[[Snapshot], Change | None], undo: Callable[[], None] = lambda: None
+        self, decide: Callable[[DeltaSnapshot], CommitPlan | None], undo: Callable[[], None] = lambda: None
     ) -> bool:
-        """Look, decide, commit; again from the start when another commit came first.
+        """Commit what ``decide`` plans on the newest snapshot; plan again when another commit came first.
 
-        ``decide`` may raise, or want nothing. Returns True when the commit has been read back from the log
-        and is on the disk, False when nothing was wanted; raises SinkError when it did not happen, or when
-        nobody can tell. ``undo`` is called when it is certain that nothing was committed, and only then: it
-        may delete the files that the change would have added. Otherwise they stay, as data or as litter.
+        ``decide`` may raise, or return None for no commit. Returns True when the commit has been read back
+        from the log and is on disk, False when there was none; raises SinkError when it failed, or when its
+        outcome is unknown. ``undo`` is called only when it is certain that nothing was committed: it may
+        delete the files that the commit would have added. Otherwise they stay, as data or as litter.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         attempt = 0
         certain = True
         try:
             while (change := decide(snapshot := self._look_again())) is not None:
-                certain = False  # until the log has answered, whatever happens: also an interrupt
+                certain = False  # until the log was read: an interrupt may come at any time
                 if self._commit(snapshot, change):
                     return True
                 certain = True
@@ -248,52 +258,52 @@ class Table:
         undo()
         return False
 
-    def _look_again(self) -> Snapshot:
+    def _look_again(self) -> DeltaSnapshot:
         snapshot = self.look()
         if snapshot is None:
-            raise SinkError(f"the Delta table {self.directory} is gone: it was there a moment ago")
+            raise SinkError(f"the Delta table {self.directory} was deleted while it was being loaded")
         return snapshot
 
     def _wait(self, attempt: int, deadline: float) -> None:
-        """A moment of chance, so that two who are in each other's way part."""
+        """Sleep for a random time, so that two writers do not collide again."""
         if time.monotonic() > deadline:
             raise SinkError(
-                f"the Delta table {self.directory} is written to so often that no commit got through in "
+                f"the Delta table {self.directory} is written to so often that no commit succeeded within "
                 f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
             )
         time.sleep(between(0, min(0.5, 0.005 * 2**attempt)))
 
-    def _commit(self, seen: Snapshot, change: Change) -> bool:
-        """Make a change the version after ``seen``; False when that version is another's."""
+    def _commit(self, seen: DeltaSnapshot, change: CommitPlan) -> bool:
+        """Commit as the version after ``seen``; False when that version is another writer's."""
         token = uuid.uuid4().hex
         error: Exception | None = None
         try:
             _write(seen.handle, change, token)
-        except Exception as caught:  # noqa: BLE001 - whatever it is, only the log knows the outcome
+        except Exception as caught:  # noqa: BLE001 - only the log shows the outcome
             error = caught
         try:
             return self._outcome(seen.version + 1, token, change, error)
         except (OSError, ValueError) as unread:
             raise SinkError(
-                f"commit {seen.version + 1} of the Delta table {self.directory} may be made or not, as the "
-                f"log cannot be read: {unread}. Running again is safe"
+                f"whether commit {seen.version + 1} of the Delta table {self.directory} was made is unknown, "
+                f"as the log cannot be read: {unread}. Running again is safe"
             ) from unread
 
-    def _outcome(self, version: int, token: str, change: Change, error: Exception | None) -> bool:
-        """Whether a commit is in the log as this version, whatever the answer to it was."""
+    def _outcome(self, version: int, token: str, change: CommitPlan, error: Exception | None) -> bool:
+        """Whether the log has our commit as this version, whatever delta-rs returned or raised."""
         actions = read_commit(self.directory, version)
         if actions is None:
             what = f"a commit to the Delta table {self.directory}"
-            done = f"{what} was said to be done, but is not in the log"
-            # What is not there may also have been cleaned up, where others have gone on since.
+            done = f"{what} was reported as done, but is not in the log"
+            # A commit that is not there may have been cleaned up after later commits.
             certain = error is not None and newest_version(self.directory) < version
             kind = NotCommittedError if certain else SinkError
             raise kind(words(f"{what} failed", error) if error is not None else done) from error
         if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):
             if error is None:
                 raise SinkError(
-                    f"a commit to the Delta table {self.directory} was said to be done, but version "
-                    f"{version} is another's"
+                    f"a commit to the Delta table {self.directory} was reported as done, but version "
+                    f"{version} is another writer's"
                 )
             return False
         stored = {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
@@ -301,23 +311,25 @@ class Table:
         removed = {action["remove"]["path"] for action in actions if "remove" in action}
         assert removed == {file.path for file in change.remove}, (removed, change.remove)
         if error is not None:
-            log.warning("commit %d of %s is in the log, despite: %s", version, self.directory, error)
+            log.warning(
+                "commit %d of %s is in the log, in spite of the error: %s", version, self.directory, error
+            )
         self._sync(version)
         return True
 
     def _sync(self, version: int) -> None:
-        """Bring a commit to the disk: delta-rs leaves that to the system."""
+        """Fsync a commit: delta-rs does not."""
         try:
             sync(commit_path(self.directory, version))
             sync(self.directory / LOG)
         except OSError as error:
             raise SinkError(
-                f"commit {version} of the Delta table {self.directory} is made, but may not survive a power "
+                f"commit {version} of the Delta table {self.directory} was made, but may not survive a power "
                 f"cut: {error}. Running again is safe"
             ) from error
 
 
-def _write(handle: DeltaTable, change: Change, token: str) -> None:
+def _write(handle: DeltaTable, change: CommitPlan, token: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     partition_by = handle.metadata().partition_columns
     added = [
@@ -348,7 +360,7 @@ def _moment(parameters: Mapping[str, Any]) -> datetime:
         return datetime.fromtimestamp(int(given) / 1000, UTC)
     moment = datetime.fromisoformat(given)
     if moment.tzinfo is None:
-        raise ValueError(f"nobody knows the time zone of {given}")
+        raise ValueError(f"the time zone of {given} is unknown")
     return moment
 
 
@@ -368,7 +380,7 @@ def _under(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
-    """Files that tasks said they wrote and that are not there as written."""
+    """The files that tasks reported and that are missing, or have another size."""
     gone = []
     for file in files:
         try:
@@ -381,7 +393,7 @@ def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
 
 
 def is_named(directory: Path, files: Iterable[DataFile]) -> bool:
-    """Whether any version of the table names one of these files, also one that has gone on without it."""
+    """Whether any version of the table names one of these files, including older versions."""
     if not (directory / LOG).is_dir():
         return False
     since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS

@@ -1,4 +1,4 @@
-"""Keeping a Delta table in shape: joining small files, and deleting litter."""
+"""Maintenance of a Delta table: compaction of small files, and vacuum."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ import pyarrow.parquet as pq
 from millstream.spark.sinks.delta.log import LOG, named_files
 from millstream.spark.sinks.delta.parquet.files import PREFIX, DataFile, Shape, TableWriter, remove
 from millstream.spark.sinks.delta.parquet.reading import columns_of, has_deletion_vectors, stored, widened
-from millstream.spark.sinks.delta.table import ActiveFile, Change, Snapshot, Table
+from millstream.spark.sinks.delta.table import ActiveFile, CommitPlan, DeltaSnapshot, Table
 
 
 def compact(table: Table, target_bytes: int, compression: str, at: Callable[[str], None]) -> int:
-    """Join small files into some of up to ``target_bytes``; how many files the table has less.
+    """Join small files into files of up to ``target_bytes``; returns by how many files the table shrank.
 
-    Files of more than half of that are large enough. The rows stay the same and no progress moves. Each join
-    is a commit of its own, given up when another commit took one of its files away in the meantime: a rewind
+    Files of more than half of ``target_bytes`` are large enough. The rows stay the same and no progress
+    moves. Each join is a commit of its own, given up when another commit removed one of its files: a rewind
     goes first.
 
-    Rows are not copied for nothing, however often this is called: a join makes one file of several, and that
-    is half as large again as the largest of them, at least.
+    However often this is called, rows are not copied needlessly: a join makes one file of several, at least
+    half as large again as the largest of them.
     """
     snapshot = table.look()
     if snapshot is None or has_deletion_vectors(snapshot):
         return 0
-    # What was chosen for one file must not come out in several, which would be chosen again: it may grow, as
-    # what it is made of may have been compressed better.
+    # A join must make exactly one file, or its files would be joined again: it may exceed the target, as its
+    # parts may have been compressed better.
     shape = Shape(
         str(table.directory), columns_of(snapshot), target_file_size=sys.maxsize, compression=compression
     )
@@ -42,7 +42,7 @@ def compact(table: Table, target_bytes: int, compression: str, at: Callable[[str
 
 
 def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[ActiveFile]]:
-    """Small files that lie side by side, as many as make a large one."""
+    """Groups of neighbouring small files, each group enough for one large file."""
     small = [file for file in files if 2 * file.size <= target_bytes and file.can_be_removed]
     for _, together in groupby(sorted(small, key=_order), key=_partition):
         chosen: list[ActiveFile] = []
@@ -55,9 +55,7 @@ def _bins(files: Sequence[ActiveFile], target_bytes: int) -> Iterator[list[Activ
 
 
 def _worthwhile(files: Sequence[ActiveFile]) -> Iterator[list[ActiveFile]]:
-    """The files without those that are too large to be copied for the sake of the others; nothing where no
-    two are left.
-    """
+    """The files without those that are too large beside the others; nothing where fewer than two are left."""
     left = list(files)
     while len(left) > 1:
         largest = max(left, key=lambda file: file.size)
@@ -68,13 +66,13 @@ def _worthwhile(files: Sequence[ActiveFile]) -> Iterator[list[ActiveFile]]:
 
 
 def _partition(file: ActiveFile) -> tuple[tuple[str, bool, str], ...]:
-    """(Null is not the text "None".)"""
+    """The partition as a sort key, in which null differs from the text "None"."""
     values = sorted(file.partition_values.items())
     return tuple((name, value is not None, str(value)) for name, value in values)
 
 
 def _order(file: ActiveFile) -> tuple[Any, ...]:
-    """Beside each other in the table's partition, then by position."""
+    """By the table's partition, then by topic, partition and offset."""
     where = [
         str(_least(file, "topic")),
         int(_least(file, "partition") or 0),
@@ -94,11 +92,11 @@ def _join(table: Table, files: list[ActiveFile], shape: Shape, at: Callable[[str
         for file in joined:
             remove(table.directory, file.path)
 
-    def decide(snapshot: Snapshot) -> Change | None:
+    def decide(snapshot: DeltaSnapshot) -> CommitPlan | None:
         active = {file.path for file in snapshot.files()}
         if not all(file.path in active for file in files):
             return None
-        return Change(joined, files, data_change=False)
+        return CommitPlan(joined, files, data_change=False)
 
     try:
         at("compacting")
@@ -112,8 +110,8 @@ def _write_joined(directory: Path, files: list[ActiveFile], shape: Shape) -> lis
     values = files[0].partition_values
     kept = pa.schema([column for column in shape.schema if column.name not in values])
     footers = [pq.read_metadata(file.where(directory)) for file in files]
-    # What one of them has the joined file has from its beginning, and it has room for the largest rows: or
-    # rows that come later would begin another.
+    # The joined file has every column that any of the files has, and is laid out for the largest rows:
+    # otherwise later rows would start another file.
     had = frozenset(name for footer in footers for name in footer.schema.to_arrow_schema().names)
     largest = max(map(_row_bytes, footers))
     writer = TableWriter(replace(shape, schema=kept, keep=had, row_bytes=largest), "compacted")
@@ -133,12 +131,12 @@ def _row_bytes(footer: Any) -> int:
 
 
 def vacuum(directory: Path, older_than: timedelta) -> int:
-    """Delete files of millstream that nothing in the log names and that have not changed for so long."""
+    """Delete millstream's files that the log does not name and that are older than ``older_than``."""
     if not (directory / LOG).is_dir():
         return 0
     before = time.time() - older_than.total_seconds()
     old = [path for path in directory.rglob(f"{PREFIX}*.parquet") if _is_older(path, before)]
-    named = named_files(directory)  # after the listing: what was committed since is in here
+    named = named_files(directory)  # after the listing, so that commits made since are included
     litter = [path for path in old if path.relative_to(directory).as_posix() not in named]
     for path in litter:
         remove(directory, path.relative_to(directory).as_posix())
@@ -148,5 +146,5 @@ def vacuum(directory: Path, older_than: timedelta) -> int:
 def _is_older(path: Path, before: float) -> bool:
     try:
         return path.stat().st_mtime < before
-    except FileNotFoundError:  # somebody else cleans up
+    except FileNotFoundError:  # deleted by another process
         return False

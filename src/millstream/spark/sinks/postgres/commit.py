@@ -31,8 +31,8 @@ from millstream.spark.sinks.base import (
     Tables,
     label_column,
 )
-from millstream.spark.sinks.postgres.database import Connection, Database, unhurried
-from millstream.spark.sinks.postgres.guard import Guard, Span, hold
+from millstream.spark.sinks.postgres.database import Connection, Database, without_timeouts
+from millstream.spark.sinks.postgres.guard import RowCountGuard, Span, hold
 from millstream.spark.sinks.postgres.moving import drop_moved, move
 from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
 from millstream.spark.sinks.postgres.tables import REJECTED_POSITIONS, add_labels
@@ -103,7 +103,7 @@ def read_groups(connection: Connection, name: TableName) -> dict[str, set[str]]:
     return found
 
 
-class Commit:
+class CycleCommit:
     """The commit of one cycle into one table; see the module."""
 
     def __init__(self, database: Database, name: TableName, tables: Tables, cycle: Cycle) -> None:
@@ -121,7 +121,7 @@ class Commit:
     def run(self, connection: Connection) -> None:
         """Returns when everything is there, and was read back; raises when nothing is."""
         try:
-            with unhurried(connection):
+            with without_timeouts(connection):
                 connection.execute(_LOCK, [self._cycle.cycle_id])
                 self._apply(connection)
         except psycopg.OperationalError:
@@ -243,16 +243,16 @@ class Commit:
         replaces = any(step.replaces(step.expected.rows) for step in self._advances)
         return hold(connection, self._name, self._tables, with_rejected=rejects or replaces)
 
-    def _guards(self, watched: Container[str]) -> list[tuple[Guard, int]]:
+    def _guards(self, watched: Container[str]) -> list[tuple[RowCountGuard, int]]:
         """For tables with triggers or rules: what looks at them, and how many rows each is given."""
         spans = [self._span(step) for step in self._advances]
         found = []
         if self._name.table in watched:
             count = sum(written.rows for written in self._cycle.written)
-            found.append((Guard(self._name.rows, self._tables.positions, spans), count))
+            found.append((RowCountGuard(self._name.rows, self._tables.positions, spans), count))
         if self._name.table + REJECTED in watched:
             count = sum(written.rejected for written in self._cycle.written)
-            found.append((Guard(self._name.rejected, REJECTED_POSITIONS, spans), count))
+            found.append((RowCountGuard(self._name.rejected, REJECTED_POSITIONS, spans), count))
         return found
 
     def _span(self, step: Advance) -> Span:

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from millstream.spark.sinks.base import SinkError, SinkRefusedError, SinkUnavailableError
-from millstream.spark.sinks.postgres.names import Address
+from millstream.spark.sinks.postgres.names import PostgresAddress
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -47,7 +47,7 @@ _REMEDIES: Final = {
 }
 
 
-def connect(address: Address) -> Connection:
+def connect(address: PostgresAddress) -> Connection:
     """A new connection, in autocommit; raises psycopg's errors."""
     given = conninfo_to_dict(address.url)
     extra: dict[str, Any] = {name: value for name, value in _DEFAULTS.items() if name not in given}
@@ -61,7 +61,7 @@ def connect(address: Address) -> Connection:
 
 
 @contextmanager
-def unhurried(connection: Connection) -> Iterator[Connection]:
+def without_timeouts(connection: Connection) -> Iterator[Connection]:
     """One transaction, without the database's limits on time."""
     with connection.transaction():
         connection.execute(_UNHURRIED)
@@ -69,7 +69,7 @@ def unhurried(connection: Connection) -> Iterator[Connection]:
 
 
 @contextmanager
-def explained(address: Address, doing: str) -> Iterator[None]:
+def explained(address: PostgresAddress, doing: str) -> Iterator[None]:
     """What PostgreSQL raises becomes a SinkError that names the table, and what was being done."""
     try:
         yield
@@ -105,7 +105,7 @@ def reason(error: psycopg.Error) -> str:
 class Database:
     """The driver's connection: opened when it is first needed, and again when it is lost."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PostgresAddress) -> None:
         self.address = address
         self._lock = threading.RLock()
         self._connection: Connection | None = None

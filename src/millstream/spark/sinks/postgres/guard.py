@@ -51,7 +51,7 @@ class Span:
     """Whether what was there has just been deleted."""
 
 
-class Guard:
+class RowCountGuard:
     """Counts what a table with triggers or rules holds of some ranges, before rows come and after."""
 
     def __init__(self, table: sql.Identifier, positions: tuple[str, str, str], spans: Sequence[Span]) -> None:

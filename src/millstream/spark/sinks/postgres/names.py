@@ -89,14 +89,14 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
+class PostgresAddress:
     """A database as libpq takes it, and a table in it. Printing it shows no password."""
 
     url: str
     table: TableName
 
     @classmethod
-    def parse(cls, url: str, table: str | None = None) -> Address:
+    def parse(cls, url: str, table: str | None = None) -> PostgresAddress:
         """Take the address apart; ``table`` must be given here or in the URL, once."""
         rest, named = _split_table(url)
         if named is not None and table is not None and named != table:

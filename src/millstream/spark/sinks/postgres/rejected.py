@@ -12,7 +12,7 @@ from millstream.model import TopicPartition
 from millstream.spark.reading.schema import arrow_schema
 from millstream.spark.sinks.base import Position, SinkError, Tables, Written, label_column
 from millstream.spark.sinks.json_values import headers_of
-from millstream.spark.sinks.postgres.database import Connection, unhurried
+from millstream.spark.sinks.postgres.database import Connection, without_timeouts
 from millstream.spark.sinks.postgres.guard import check_kept, check_written, hold
 from millstream.spark.sinks.postgres.moving import Labels, all_there, drop_moved, move
 from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
@@ -48,7 +48,7 @@ def readmit(
 ) -> None:
     """Move repaired rows, in one transaction; see ``Sink.readmit``."""
     given = _Given(positions, labels)
-    with unhurried(connection):
+    with without_timeouts(connection):
         # A load that replaces the same rows at this moment waits here, or lets this wait for it.
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(name.rejected)
         connection.execute(lock)

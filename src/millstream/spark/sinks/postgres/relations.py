@@ -26,7 +26,7 @@ _KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign tabl
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ExistingColumn:
     """A column of a table that is there."""
 
     type: str
@@ -46,7 +46,7 @@ class Relation:
     """Whether row security may keep rows from this user."""
     is_watched: bool
     """Whether triggers or rules may change what is done to it."""
-    columns: dict[str, Column]
+    columns: dict[str, ExistingColumn]
 
 
 def read_relation(connection: Connection, name: TableName, table: str) -> Relation | None:
@@ -56,14 +56,14 @@ def read_relation(connection: Connection, name: TableName, table: str) -> Relati
         return None
     kind, hides_rows, is_watched = found[0][:3]
     columns = {
-        str(each): Column(str(type_), bool(must), bool(made))
+        str(each): ExistingColumn(str(type_), bool(must), bool(made))
         for *_, each, type_, must, made in found
         if each is not None
     }
     return Relation(str(kind), bool(hides_rows), bool(is_watched), columns)
 
 
-def read_columns(connection: Connection, name: TableName, table: str) -> dict[str, Column] | None:
+def read_columns(connection: Connection, name: TableName, table: str) -> dict[str, ExistingColumn] | None:
     """The columns of a table by their names; None where there is no such table."""
     found = read_relation(connection, name, table)
     return None if found is None else found.columns
@@ -103,7 +103,7 @@ def check_fit(relation: Relation, table: str, schema: pa.Schema, *, add: bool) -
     return missing
 
 
-def _misfits(columns: dict[str, Column], schema: pa.Schema) -> list[str]:
+def _misfits(columns: dict[str, ExistingColumn], schema: pa.Schema) -> list[str]:
     shared = [(field, columns[field.name]) for field in schema if field.name in columns]
     found = [
         f"{field.name} is {column.type}, not {column_type(field.type).target}"

@@ -32,9 +32,9 @@ from millstream.spark.sinks.base import (
     Written,
     label_column,
 )
-from millstream.spark.sinks.postgres.commit import Commit, read_groups, read_progress
+from millstream.spark.sinks.postgres.commit import CycleCommit, read_groups, read_progress
 from millstream.spark.sinks.postgres.database import Connection, Database
-from millstream.spark.sinks.postgres.names import LOST, PROGRESS, Address, TableName, placed
+from millstream.spark.sinks.postgres.names import LOST, PROGRESS, PostgresAddress, TableName, placed
 from millstream.spark.sinks.postgres.rejected import Pages, read_rejected, readmit
 from millstream.spark.sinks.postgres.relations import exists
 from millstream.spark.sinks.postgres.staging import (
@@ -60,7 +60,7 @@ class PostgresSink:
     """What a cycle may have unless the user bounds it: one transaction moves all of it."""
 
     def __init__(self, url: str, table: str | None = None) -> None:
-        self._address = Address.parse(url, table)
+        self._address = PostgresAddress.parse(url, table)
         self._database = Database(self._address)
         self._tables: Tables | None = None
         self._located: TableName | None = None
@@ -137,7 +137,7 @@ class PostgresSink:
     def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
         del at  # there is one transaction, and nothing between two
         with self._database.session("committing") as connection:
-            Commit(self._database, self._name_prepared(), self._tables_prepared(), cycle).run(connection)
+            CycleCommit(self._database, self._name_prepared(), self._tables_prepared(), cycle).run(connection)
         self._clean_up(cycle.cycle_id, ())
 
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:

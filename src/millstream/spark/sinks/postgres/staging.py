@@ -30,8 +30,8 @@ from psycopg.copy import LibpqWriter
 
 from millstream.spark.sinks.base import SinkError, Tables, Written
 from millstream.spark.sinks.postgres.copy import HEADER, TRAILER, encoded
-from millstream.spark.sinks.postgres.database import Connection, connect, explained, unhurried
-from millstream.spark.sinks.postgres.names import Address, TableName
+from millstream.spark.sinks.postgres.database import Connection, connect, explained, without_timeouts
+from millstream.spark.sinks.postgres.names import PostgresAddress, TableName
 from millstream.spark.sinks.postgres.types import column_type, refusal
 
 LITTER_S: Final = 86_400
@@ -63,7 +63,7 @@ class Staged:
 class PostgresWriter:
     """Opens attempts in tasks; see ``TaskWriter``."""
 
-    address: Address
+    address: PostgresAddress
     tables: Tables
     cycle_id: str
 
@@ -132,7 +132,7 @@ class PostgresOutput:
 
     def _connect(self) -> Connection:
         connection = self._stack.enter_context(connect(self._writer.address))
-        self._stack.enter_context(unhurried(connection))
+        self._stack.enter_context(without_timeouts(connection))
         connection.execute(
             "SET LOCAL synchronous_commit = off"
         )  # what a crash of the server takes is counted

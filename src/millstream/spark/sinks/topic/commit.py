@@ -18,8 +18,8 @@ from typing import Final
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Advance, Cycle, LostRange, Progress, ProgressConflictError, SinkError
-from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
-from millstream.spark.sinks.topic.log import OUTPACED, Record, TopicLog
+from millstream.spark.sinks.topic.journal import Entry, Journal, OutputPosition
+from millstream.spark.sinks.topic.log import FENCED, OutputRecord, TopicLog
 from millstream.spark.sinks.topic.rows import LOAD, SOURCE, Row, source_of
 
 _BATCH_BYTES: Final = 768 << 10
@@ -27,7 +27,7 @@ _BATCH_BYTES: Final = 768 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputTopics:
     """The topics of a sink."""
 
     rows: str
@@ -35,7 +35,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EarlierRecords:
     """What of a cycle's range lies behind a mark already: records that a cycle before it wrote, and died."""
 
     end: int
@@ -53,7 +53,7 @@ class Found:
     def total(self) -> int:
         return self.count + self.beyond
 
-    def and_then(self, source_offset: int, end: int) -> Found:
+    def and_then(self, source_offset: int, end: int) -> EarlierRecords:
         """With one more record of the range."""
         same = self.same + 1 if source_offset == self.offset else 1
         return replace(self, end=end, count=self.count + 1, offset=source_offset, same=same)
@@ -63,7 +63,14 @@ class PartitionCommit:
     """One source partition's part of a cycle. ``trusted``: nobody else has written since our last commit."""
 
     def __init__(
-        self, log: TopicLog, journal: Journal, output: Output, cycle: Cycle, step: Advance, *, trusted: bool
+        self,
+        log: TopicLog,
+        journal: Journal,
+        output: OutputTopics,
+        cycle: Cycle,
+        step: Advance,
+        *,
+        trusted: bool,
     ) -> None:
         self._log = log
         self._journal = journal
@@ -110,13 +117,15 @@ class PartitionCommit:
 
     # -- records
 
-    def _behind(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row]) -> Found:
+    def _behind(self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row]) -> EarlierRecords:
         """What is there of these rows."""
         if not rows or self._trusted:
-            return Found(mark.end)
+            return EarlierRecords(mark.end)
         return self._find(entry, TopicPartition(topic, entry.partition), mark)
 
-    def _write(self, entry: Entry, topic: str, mark: Mark, rows: Sequence[Row], found: Found) -> Mark:
+    def _write(
+        self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row], found: EarlierRecords
+    ) -> OutputPosition:
         """Append the rows that are not there yet; returns where the next ones go."""
         if not rows:
             return mark
@@ -128,29 +137,34 @@ class PartitionCommit:
                 again = self._find(entry, where, mark)
                 if again.whole and again.total > found.total:
                     found = again  # it was written, by us or by another: go on behind it
-                elif isinstance(error, OUTPACED):
+                elif isinstance(error, FENCED):
                     raise self._conflict() from error
                 else:
                     raise SinkError(f"topic:{self._output.rows}: writing to {where}: {error}") from error
 
     def _append(
-        self, entry: Entry, where: TopicPartition, mark: Mark, found: Found, rows: Sequence[Row]
-    ) -> Mark:
+        self,
+        entry: Entry,
+        where: TopicPartition,
+        mark: OutputPosition,
+        found: EarlierRecords,
+        rows: Sequence[Row],
+    ) -> OutputPosition:
         counted, total = (found.count, found.total) if found.whole else (0, 0)
         left = _left(rows, found)
         if not left:
-            return Mark(found.end, mark.sequence + counted)
+            return OutputPosition(found.end, mark.sequence + counted)
         sequence, end = mark.sequence + total, found.end
         for chunk in _chunks(left):
             records = [self._record(entry, row) for row in chunk]
             end = self._log.append(where, records, entry.identity, sequence) + len(records)
             sequence += len(records)
-        return Mark(end, sequence)
+        return OutputPosition(end, sequence)
 
-    def _record(self, entry: Entry, row: Row) -> Record:
+    def _record(self, entry: Entry, row: Row) -> OutputRecord:
         source = f"{self._step.topic}/{self._step.partition}/{row.offset}"
         added = ((SOURCE, source.encode()), (LOAD, self._load(entry).encode()))
-        return Record(row.key, row.value, row.timestamp_ms, (*row.headers, *added))
+        return OutputRecord(row.key, row.value, row.timestamp_ms, (*row.headers, *added))
 
     def _load(self, entry: Entry) -> str:
         return f"{entry.epoch}:{self._cycle.group_id}"
@@ -160,8 +174,8 @@ class PartitionCommit:
         epoch, _, group_id = load.partition(":")
         return int(epoch) if group_id == self._cycle.group_id else None
 
-    def _find(self, entry: Entry, where: TopicPartition, mark: Mark) -> Found:
-        found = Found(mark.end)
+    def _find(self, entry: Entry, where: TopicPartition, mark: OutputPosition) -> EarlierRecords:
+        found = EarlierRecords(mark.end)
         next_offset, end = mark.end, self._log.bound(where, "latest")
         whole = True
         for record in self._log.read(where, mark.end, ("offset", "headers")):
@@ -194,7 +208,7 @@ class PartitionCommit:
         self._journal.refresh()
         if self._journal.has(after):
             return after
-        if self._journal.progress(self._where) != before.progress or isinstance(failure, OUTPACED):
+        if self._journal.progress(self._where) != before.progress or isinstance(failure, FENCED):
             raise self._conflict() from failure
         reason = failure or "the broker said that it was, and it cannot be read"
         raise SinkError(
@@ -206,7 +220,7 @@ class PartitionCommit:
         return conflict(self._journal, self._output, self._step)
 
 
-def conflict(journal: Journal, output: Output, step: Advance) -> ProgressConflictError:
+def conflict(journal: Journal, output: OutputTopics, step: Advance) -> ProgressConflictError:
     """Somebody else has moved a partition."""
     entry = journal.entries.get(TopicPartition(step.topic, step.partition))
     now = "nothing" if entry is None or entry.progress is None else str(entry.progress.next_offset)
@@ -218,7 +232,7 @@ def conflict(journal: Journal, output: Output, step: Advance) -> ProgressConflic
     )
 
 
-def _left(rows: Sequence[Row], found: Found) -> list[Row]:
+def _left(rows: Sequence[Row], found: EarlierRecords) -> list[Row]:
     """The rows that are not there yet."""
     if found.beyond and not found.whole:
         return []  # they are written in order: all of these were there

@@ -21,11 +21,11 @@ from typing import Any
 
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Loss, LostRange, Progress, SinkError
-from millstream.spark.sinks.topic.log import Identity, Record, TopicLog
+from millstream.spark.sinks.topic.log import OutputRecord, ProducerIdentity, TopicLog
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class OutputPosition:
     """Where the next record of a source partition goes."""
 
     end: int
@@ -43,8 +43,8 @@ class Entry:
     """Of the output: chosen once, and kept when partitions are added."""
     sequence: int
     """Of the next entry here."""
-    rows: Mark
-    rejected: Mark
+    rows: OutputPosition
+    rejected: OutputPosition
     progress: Progress | None = None
     cycle_id: str = ""
     first_epoch: int = 0
@@ -53,8 +53,8 @@ class Entry:
     """A random one: tells an entry from one that was taken for its repetition."""
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     def in_new_epoch(self, *, goes_on: bool = False) -> Entry:
         """The numbers begin again, and whoever writes in the epoch before is refused.
@@ -75,7 +75,7 @@ class Entry:
         progress = value["progress"]
         return cls(
             **value
-            | {"rows": Mark(**value["rows"]), "rejected": Mark(**value["rejected"])}
+            | {"rows": OutputPosition(**value["rows"]), "rejected": OutputPosition(**value["rejected"])}
             | {"progress": None if progress is None else Progress(**progress)}
             | {"first_epoch": value.get("first_epoch", value["epoch"])}
         )
@@ -153,5 +153,5 @@ class Journal:
         return ["lost", *self._scope, lost.topic, lost.partition, lost.start, lost.end, lost.reason.value]
 
 
-def _record(key: list[Any], value: dict[str, Any]) -> Record:
-    return Record(json.dumps(key).encode(), json.dumps(value).encode())
+def _record(key: list[Any], value: dict[str, Any]) -> OutputRecord:
+    return OutputRecord(json.dumps(key).encode(), json.dumps(value).encode())

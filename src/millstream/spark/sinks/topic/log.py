@@ -49,7 +49,7 @@ from millstream.wire.records.batches import (
 )
 from millstream.wire.schema import ZERO_UUID
 
-OUTPACED: Final = (
+FENCED: Final = (
     OutOfOrderSequenceNumberError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
@@ -65,18 +65,18 @@ _AT_ONCE: Final = {"fetch.max.wait.ms": 5}
 """What is read is there: no fetch has to wait at the end of a log."""
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer as a broker knows it."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 """Writes without being counted."""
 
 
-class Record(NamedTuple):
+class OutputRecord(NamedTuple):
     """What is appended."""
 
     key: bytes | None
@@ -124,11 +124,15 @@ class TopicLog:
         return answer.producer_id
 
     def append(
-        self, where: TopicPartition, records: Sequence[Record], identity: Identity = NOBODY, sequence: int = 0
+        self,
+        where: TopicPartition,
+        records: Sequence[OutputRecord],
+        identity: ProducerIdentity = NO_IDENTITY,
+        sequence: int = 0,
     ) -> int:
         """Append one batch, all or nothing; returns the offset of its first record.
 
-        It is repeated until it is answered, for a minute. Raises one of ``OUTPACED`` where the sequence is
+        It is repeated until it is answered, for a minute. Raises one of ``FENCED`` where the sequence is
         not the next one, and where the epoch is not the newest.
         """
         now_ms = int(time.time() * 1000)
@@ -139,7 +143,7 @@ class TopicLog:
             ],
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            base_sequence=sequence & 0x7FFFFFFF if identity != NOBODY else NO_SEQUENCE,
+            base_sequence=sequence & 0x7FFFFFFF if identity != NO_IDENTITY else NO_SEQUENCE,
         )
         deadline = Deadline(_TIMEOUT_S)
         return self._calls.retry(lambda: self._attempt(where, batch, deadline), deadline)
@@ -205,5 +209,5 @@ class TopicLog:
             yield from batch.to_pylist()
 
 
-def _timestamp(record: Record, now_ms: int) -> int:
+def _timestamp(record: OutputRecord, now_ms: int) -> int:
     return now_ms if record.timestamp_ms is None or record.timestamp_ms < 0 else record.timestamp_ms

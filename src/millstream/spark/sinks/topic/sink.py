@@ -39,8 +39,8 @@ from millstream.spark.sinks.base import (
     Tables,
     Written,
 )
-from millstream.spark.sinks.topic.commit import Output, PartitionCommit, conflict
-from millstream.spark.sinks.topic.journal import Entry, Journal, Mark
+from millstream.spark.sinks.topic.commit import OutputTopics, PartitionCommit, conflict
+from millstream.spark.sinks.topic.journal import Entry, Journal, OutputPosition
 from millstream.spark.sinks.topic.log import TopicLog
 from millstream.spark.sinks.topic.rows import TopicWriter, rows_of, source_of
 
@@ -77,7 +77,7 @@ class TopicSink:
     ) -> None:
         if not name:
             raise ConfigError("topic: needs the name of a topic: topic:orders-clean")
-        self._output = Output(name, name + REJECTED)
+        self._output = OutputTopics(name, name + REJECTED)
         self._partitions = partitions
         self._key = key
         given = {**(settings or {}), **more}
@@ -207,7 +207,9 @@ class TopicSink:
             log.bound(TopicPartition(topic, partition), "latest")
             for topic in (self._output.rows, self._output.rejected)
         ]
-        first = Entry(log.new_producer_id(), 0, partition, 0, Mark(ends[0], 0), Mark(ends[1], 0))
+        first = Entry(
+            log.new_producer_id(), 0, partition, 0, OutputPosition(ends[0], 0), OutputPosition(ends[1], 0)
+        )
         return journal.identify(where, first)
 
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:

@@ -1,5 +1,6 @@
-"""Parquet files of a Delta table, as tasks write them: straight into the table's directory, under names that
-nobody else uses. Until a commit names them they are litter.
+"""Parquet files of a Delta table, as tasks write them into its directory, under unique names.
+
+Until a commit names them they are litter.
 """
 
 from __future__ import annotations
@@ -20,25 +21,24 @@ import pyarrow.parquet as pq
 
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import SinkError, Written
-from millstream.spark.sinks.delta.labels import labelled
+from millstream.spark.sinks.delta.parquet.columns import dictionary_encoded_topics, labelled
 from millstream.spark.sinks.delta.parquet.partitions import directory_of, split
 from millstream.spark.sinks.delta.parquet.stats import Statistics
-from millstream.spark.sinks.delta.parquet.topic_dictionary import with_words
 
 PREFIX: Final = "millstream-"
 _GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
-"""A row group is written when so many rows or bytes have come together: what a task holds in memory."""
+"""A row group is written at either limit; until then its rows are in memory."""
 _MOST_OPEN: Final = 64
-"""Files that are open at a time, where rows go to many partitions of the table."""
+"""Files that are open at once, where rows go to many partitions of the table."""
 _MOST_BYTES: Final = 2 * _GROUP_BYTES
-"""What all open files together may hold in memory: the largest then writes a row group early."""
+"""What all open files may hold in memory: past this, the largest writes a row group early."""
 _PAGE_BYTES: Final = 1 << 20
 _FEWEST_TOGETHER: Final = 1 << 10
 _MOST_TOGETHER: Final = 1 << 14
-"""How many values of a column are encoded at a time, after which Parquet looks whether the page is full."""
+"""How many values of a column are encoded before Parquet checks whether the page is full."""
 _MOST_GROWTH: Final = 8
-"""So many times larger than those a file was begun with rows may be: pages are laid out for the first."""
+"""By what factor later rows of a file may be larger than its first, for which its pages are laid out."""
 _SEQUENCES: Final = frozenset({"offset", "timestamp", "_offset", "_timestamp"})
 _REPEATING: Final = frozenset({"partition", "_partition"})
 
@@ -53,12 +53,12 @@ class Shape:
     target_file_size: int = 128 << 20
     compression: str = "snappy"
     labels: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Of partitions whose topic is not the first of its name here: see ``Progress.label``."""
+    """Of partitions whose topic is not the first of its name in the table: see ``Progress.label``."""
     keep: frozenset[str] = frozenset()
-    """Columns that are in every file, also where they are null in all rows."""
+    """Columns that are in every file, even where they are null in all rows."""
     row_bytes: int | None = None
-    """How large rows are at most, on average of a batch: a file is laid out for these, and is not ended when
-    larger ones come than it was begun with."""
+    """The largest average row size of a batch, if known: files are laid out for it, and larger rows do not
+    start another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,14 @@ class TableWriter:
             max(self._open.values(), key=lambda file: file.held_bytes).flush()
 
     def finish(self) -> list[DataFile]:
-        """Close what is open; all files, each of them on the disk."""
+        """Close open files; returns all files, each of them on disk."""
         for values in list(self._open):
             self._close(values)
         _sync_directories(Path(self._shape.directory), self._done)
         return self._done
 
     def abort(self) -> None:
-        """Remove what was written, as far as that goes."""
+        """Delete what was written, as far as possible."""
         for file in self._open.values():
             file.discard()
         self._open.clear()
@@ -144,18 +144,18 @@ class TableWriter:
 
     def _close(self, values: tuple[tuple[str, str | None], ...]) -> None:
         self._done.append(self._open[values].close())
-        del self._open[values]  # only now: what failed to close is cleaned up by abort
+        del self._open[values]  # only now: abort() deletes a file that failed to close
 
 
 def remove(directory: Path, path: str) -> None:
-    """Delete a file that no commit names, if it can be; what is left is litter."""
+    """Delete a file that no commit names; if that fails, it stays as litter."""
     with suppress(OSError):
         (directory / path).unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
 class _OpenFile:
-    """One Parquet file under way."""
+    """A Parquet file that is being written."""
 
     shape: Shape
     path: str
@@ -177,17 +177,17 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """What is in the file so far."""
+        """Bytes in the file so far."""
         return 0 if self._sink is None else int(self._sink.tell())
 
     @property
     def held_bytes(self) -> int:
-        """What is not in the file yet."""
+        """Bytes that are not in the file yet."""
         return self._bytes
 
     def has_room_for(self, batch: pa.RecordBatch) -> bool:
-        """Whether a file that was begun goes on with these rows: they have nothing in the columns that it
-        was begun without, and are not much larger than those before.
+        """Whether the file can take these rows: the columns that it leaves out are empty in them, and they
+        are not much larger than its first rows.
         """
         if self._writer is None:
             return True
@@ -210,7 +210,7 @@ class _OpenFile:
         table = pa.Table.from_batches(self._batches)
         if self._writer is None:
             self._left_out = self._superfluous(table)
-        table = with_words(table.drop_columns(self._left_out))
+        table = dictionary_encoded_topics(table.drop_columns(self._left_out))
         if self._writer is None:
             self._begin(table)
         self._statistics.see(table)
@@ -219,7 +219,7 @@ class _OpenFile:
         self._batches, self._rows, self._bytes = [], 0, 0
 
     def _superfluous(self, table: pa.Table) -> list[str]:
-        """The columns that the file is begun without. One always stays: it says how many rows there are."""
+        """The columns that the file leaves out. One always stays: it holds the number of rows."""
         found = [column.name for column in table.schema if _can_be_left_out(column, table)]
         found = [name for name in found if name not in self.shape.keep]
         return found[1:] if len(found) == table.num_columns else found
@@ -234,7 +234,7 @@ class _OpenFile:
         )
 
     def close(self) -> DataFile:
-        """Finish it and bring it to the disk."""
+        """Finish the file and fsync it."""
         self.flush()
         self._writer.close()
         self._sink.close()
@@ -252,13 +252,11 @@ class _OpenFile:
         )
 
     def discard(self) -> None:
-        """Close and delete it, as far as that goes."""
+        """Close and delete it, as far as possible."""
         if self._sink is None:
             return
         if self._writer is not None:
-            self._writer.is_open = (
-                False  # or it would end the file when it is forgotten, and say that it cannot
-            )
+            self._writer.is_open = False  # or its finalizer would try to finish the file, and fail
         with suppress(OSError):
             self._sink.close()
         remove(Path(self.shape.directory), self.path)
@@ -270,12 +268,12 @@ def writer_settings(schema: pa.Schema, shape: Shape, row_bytes: int) -> dict[str
     - snappy, which every engine reads: lz4 is as fast, zstd takes half as long again, none saves nothing
       and writes seven times as much when values are JSON.
     - A dictionary pays where values repeat, as topic, partition and most text do. For keys, values, offsets
-      and moments it costs a hash of each and is thrown away.
-    - Offsets and moments follow each other: as differences they take half the time and a hundredth of the
-      place.
-    - Statistics of bytes cost a comparison each, and nobody filters by them.
-    - Pages of 1 MiB: those of 256 KiB cost a third, larger ones gain nothing. Parquet looks once in so many
-      values whether a page is full; a page's worth of rows, in place of 1,024, saves a tenth.
+      and timestamps it costs a hash of each value and is thrown away.
+    - Offsets and timestamps are sequences: as differences they take half the time and a hundredth of the
+      space.
+    - Statistics of bytes cost a comparison each, and no query filters by them.
+    - Pages of 1 MiB: 256 KiB costs a third, more gains nothing. Parquet checks after every
+      ``write_batch_size`` values whether a page is full: a page's worth instead of 1,024 saves a tenth.
     """
     repeating = [f.name for f in schema if _is_text(f.type) or f.name in _REPEATING]
     measured = [f.name for f in schema if not pa.types.is_nested(f.type) and not pa.types.is_binary(f.type)]
@@ -302,8 +300,8 @@ def _is_sequence(column: pa.Field) -> bool:
 
 
 def _can_be_left_out(column: pa.Field, table: pa.Table) -> bool:
-    """A column that a file lacks is null, to every reader of Delta. Lists take the time of two columns even
-    when all are null, as headers are in most topics; the others cost next to nothing then.
+    """Readers of Delta fill a missing column with nulls. Nested columns cost as much as two others even where
+    all values are null, like headers in most topics; other null columns cost next to nothing.
     """
     return column.nullable and pa.types.is_nested(column.type) and _is_empty(table[column.name])
 
@@ -314,7 +312,7 @@ def _is_empty(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly these columns, in this order, of these types."""
+    """The batch with exactly the columns of ``schema``, in its order and types."""
     if batch.schema.equals(schema):
         return batch
     missing = [name for name in schema.names if name not in batch.schema.names]
@@ -324,7 +322,7 @@ def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def sync(path: Path) -> None:
-    """Bring a file or directory to the disk."""
+    """Fsync a file or directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -333,7 +331,7 @@ def sync(path: Path) -> None:
 
 
 def _sync_directories(root: Path, files: Iterable[DataFile]) -> None:
-    """Bring the names of these files to the disk, and those of the directories made for them."""
+    """Fsync the directories of these files, and the directories above them up to ``root``."""
     directories = {root}
     for file in files:
         directories.update(root / parent for parent in Path(file.path).parents)

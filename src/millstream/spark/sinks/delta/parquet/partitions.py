@@ -1,6 +1,4 @@
-"""Columns that a table is partitioned by: their values are in the log and in the directories' names, not in
-the files.
-"""
+"""Partition columns: their values are in the log and in directory names, not in the files."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ Values = tuple[tuple[str, str | None], ...]
 def supported(kind: pa.DataType) -> bool:
     """Whether a table can be partitioned by a column of this type.
 
-    Not by decimals: delta-rs cannot read negative ones. Not by numbers with a point: none equals itself.
+    Not by decimals: delta-rs cannot read negative ones. Not by floating-point numbers: NaN equals nothing.
     """
     types = pa.types
     return bool(
@@ -31,7 +29,7 @@ def supported(kind: pa.DataType) -> bool:
 
 
 def split(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """The rows of each partition, without the columns that name it."""
+    """The rows of each partition, without the partition columns."""
     if not columns:
         yield (), batch
         return
@@ -51,7 +49,7 @@ def _values(columns: tuple[str, ...], row: dict[str, Any]) -> Values:
 
 
 def text(value: object) -> str | None:
-    """A value as Delta's log has it; an empty string is null there."""
+    """A value as Delta's log writes it; an empty string is null there."""
     match value:
         case None | "":
             return None
@@ -66,9 +64,9 @@ def text(value: object) -> str | None:
 
 
 def directory_of(values: Values) -> str:
-    """The directory of a partition's files. For people only: readers take the values from the log.
+    """The directory of a partition's files, for people: readers take the values from the log.
 
-    So characters that need quoting, on which engines do not agree, are replaced.
+    Engines quote characters differently, so those that need quoting are replaced.
     """
     return "".join(f"{_plain(name)}={_plain(value)}/" for name, value in values)
 

@@ -1,4 +1,4 @@
-"""Reading the rows of a Delta table, file by file.
+"""Reading rows of a Delta table, file by file: all of them, the newest, or the last position of a partition.
 
 Not with ``DeltaTable.to_pyarrow_table``: the threads that it leaves behind can abort the interpreter at exit.
 """
@@ -11,35 +11,39 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.model import TopicPartition
+from millstream.spark.sinks.base import label_column, positions_among
 from millstream.spark.sinks.delta.errors import explained
-from millstream.spark.sinks.delta.table import ActiveFile, Snapshot
+from millstream.spark.sinks.delta.parquet.columns import labels_of
+from millstream.spark.sinks.delta.table import ActiveFile, DeltaSnapshot
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
-"""Statistics of moments may leave out what is less."""
+"""Statistics of timestamps may be cut off to milliseconds."""
 
 
-def has_deletion_vectors(snapshot: Snapshot) -> bool:
-    """Whether files of the table may hold rows that were deleted."""
+def has_deletion_vectors(snapshot: DeltaSnapshot) -> bool:
+    """Whether files of the table may hold deleted rows."""
     return "deletionVectors" in (snapshot.handle.protocol().reader_features or ())
 
 
-def columns_of(snapshot: Snapshot) -> pa.Schema:
-    """The columns of the table, those that it is partitioned by among them."""
+def columns_of(snapshot: DeltaSnapshot) -> pa.Schema:
+    """The columns of the table, including those that it is partitioned by."""
     return pa.schema(snapshot.handle.schema().to_arrow())
 
 
-def read_rows(snapshot: Snapshot, directory: Path) -> pa.Table:
+def read_rows(snapshot: DeltaSnapshot, directory: Path) -> pa.Table:
     """All rows of the table at this version; raises SinkError where a file cannot be read."""
     return pa.Table.from_batches(read_batches(snapshot, directory), columns_of(snapshot))
 
 
-def read_batches(snapshot: Snapshot, directory: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of the table at this version, some at a time and one file after the other, in no order.
+def read_batches(snapshot: DeltaSnapshot, directory: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of the table at this version in batches, file by file, in no particular order.
 
-    Commits that are made meanwhile change nothing: files that they take out stay where they are. Raises
-    SinkError where a file cannot be read.
+    Later commits change nothing: the files that they remove stay on disk. Raises SinkError where a file
+    cannot be read.
     """
     schema = columns_of(snapshot)
     with explained(f"the Delta table {directory} cannot be read"):
@@ -51,17 +55,17 @@ def read_batches(snapshot: Snapshot, directory: Path) -> Iterator[pa.RecordBatch
             yield from _batches(file, directory, schema)
 
 
-def read_ordered(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int | None) -> pa.Table:
-    """The rows of the table in the order of these columns, or the last ``most`` of them."""
+def read_ordered(snapshot: DeltaSnapshot, directory: Path, by: Sequence[str], most: int | None) -> pa.Table:
+    """The rows sorted by the columns ``by``; only the last ``most`` of them, unless that is None."""
     if most is not None:
         return read_newest(snapshot, directory, by, most)
     return read_rows(snapshot, directory).sort_by([(name, "ascending") for name in by])
 
 
-def read_newest(snapshot: Snapshot, directory: Path, by: Sequence[str], most: int) -> pa.Table:
-    """The last ``most`` rows of the table in the order of these columns, of which the first is a moment.
+def read_newest(snapshot: DeltaSnapshot, directory: Path, by: Sequence[str], most: int) -> pa.Table:
+    """The last ``most`` rows sorted by the columns ``by``, the first of which is a timestamp.
 
-    Files are read one at a time, the newest first, as long as they can hold any of them.
+    Files are read newest first, as long as they can hold any of these rows.
     """
     order = [(name, "ascending") for name in by]
     schema = columns_of(snapshot)
@@ -85,7 +89,7 @@ def _last(table: pa.Table, order: list[tuple[str, str]], most: int) -> pa.Table:
 
 
 def _sortable(value: Any) -> tuple[bool, Any]:
-    """What is not known may be the newest."""
+    """An unknown value sorts as the newest."""
     return (True, 0) if value is None else (False, value)
 
 
@@ -95,8 +99,8 @@ def _batches(file: ActiveFile, directory: Path, schema: pa.Schema) -> Iterator[p
 
 
 def stored(file: ActiveFile, directory: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a file holds of these columns, in these types. Engines store them in types of their own: text that
-    delta-rs has written anew comes back as ``string_view``, which Arrow can hardly compare.
+    """The columns that a file holds, cast to these types: engines store others, such as ``string_view`` in
+    files that delta-rs rewrote, which Arrow can hardly compare.
     """
     with pq.ParquetFile(file.where(directory)) as source:
         kept = only(columns, source.schema_arrow.names)
@@ -105,18 +109,18 @@ def stored(file: ActiveFile, directory: Path, columns: pa.Schema) -> Iterator[pa
 
 
 def stored_columns(file: ActiveFile, directory: Path, columns: pa.Schema) -> pa.Schema:
-    """Those of the columns that a file holds."""
+    """The columns that a file holds."""
     return only(columns, pq.read_schema(file.where(directory)).names)
 
 
 def only(columns: pa.Schema, names: Container[str]) -> pa.Schema:
-    """Those of the columns that are among these names."""
+    """The columns with these names."""
     return pa.schema([column for column in columns if column.name in names])
 
 
 def widened(batch: pa.RecordBatch, file: ActiveFile, schema: pa.Schema) -> pa.RecordBatch:
-    """What is ``stored``, with what the file does not have: the columns that name its partition, and those
-    that were added to the table after it was written.
+    """A ``stored`` batch with the columns that are not in the file: those of its partition, and those that
+    were added to the table later.
     """
     columns = [
         batch.column(column.name)
@@ -130,3 +134,44 @@ def widened(batch: pa.RecordBatch, file: ActiveFile, schema: pa.Schema) -> pa.Re
 def _constant(file: ActiveFile, column: pa.Field, rows: int) -> pa.Array:
     value = file.least.get(column.name) if column.name in file.partition_values else None
     return pa.repeat(pa.scalar(value, column.type), rows)
+
+
+# -- positions
+
+
+def positions_of(snapshot: DeltaSnapshot) -> tuple[str, str, str]:
+    """The columns that hold a row's topic, partition and offset."""
+    return positions_among({column.name for column in snapshot.handle.schema().fields})
+
+
+def last_position(
+    snapshot: DeltaSnapshot, directory: Path, where: TopicPartition, offset: int, label: str | None
+) -> int | None:
+    """The greatest offset of a partition's rows up to ``offset``; with ``label``, of rows that have it."""
+    names = positions_of(snapshot)
+    wanted = dict(zip(names, where, strict=False))
+    columns = only(columns_of(snapshot), (*names, label_column(names)))
+    best = -1
+    for file in sorted(snapshot.files(), key=lambda file: -_greatest(file, names[2])):
+        if _greatest(file, names[2]) <= best:
+            break
+        first = file.least.get(names[2])
+        if (first is not None and first > offset) or not all(
+            file.may_hold(name, value, value) for name, value in wanted.items()
+        ):
+            continue
+        for batch in stored(file, directory, columns):
+            mask = pc.less_equal(batch.column(names[2]), offset)
+            for name in batch.schema.names:  # without those that the table is partitioned by
+                if name in wanted:
+                    mask = pc.and_(mask, pc.equal(batch.column(name), pa.scalar(wanted[name])))
+            if label is not None:
+                mask = pc.and_(mask, pc.equal(labels_of(batch, names), label))
+            found = pc.max(batch.filter(mask).column(names[2])).as_py()
+            best = best if found is None else max(best, found)
+    return None if best < 0 else best
+
+
+def _greatest(file: ActiveFile, name: str) -> int:
+    most = file.most.get(name)
+    return (1 << 63) - 1 if most is None else int(most)

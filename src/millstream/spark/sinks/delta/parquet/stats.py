@@ -1,4 +1,4 @@
-"""Statistics of a file as Delta's log has them, from those that Parquet collected while it was written."""
+"""File statistics for Delta's log, from those in the Parquet footer."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _MOST_COLUMNS: Final = 32
-"""So many columns of a table have statistics, as the protocol's default has it; positions always do."""
+"""Only this many columns have statistics, the protocol's default; positions always do."""
 _POSITIONS: Final = frozenset({"topic", "partition", "offset"})
 _LONGEST_TEXT: Final = 64
 
 
 @dataclass(slots=True)
 class Statistics:
-    """What is to be known of one file."""
+    """The statistics of one file."""
 
     _with_nan: set[str] = field(default_factory=set)
 
     def see(self, table: pa.Table) -> None:
-        """Take note of what Parquet leaves out: NaN, which Spark counts as the greatest value."""
+        """Note columns with NaN, which Parquet leaves out and Spark counts as the greatest value."""
         for column in table.schema:
             if pa.types.is_floating(column.type) and pc.any(pc.is_nan(table[column.name])).as_py():
                 self._with_nan.add(column.name)
 
     def of(self, metadata: Any) -> str:
-        """The statistics of a file, from its footer."""
+        """The statistics as JSON, from the footer."""
         least: dict[str, Any] = {}
         most: dict[str, Any] = {}
         nulls: dict[str, int] = {}
@@ -46,7 +46,7 @@ class Statistics:
 
 
 def _columns(metadata: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The plain columns that have statistics in each row group."""
+    """The flat columns that have statistics in each row group."""
     if metadata.num_row_groups == 0:
         return
     first = metadata.row_group(0)
@@ -62,20 +62,20 @@ def _columns(metadata: Any) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _bounds(groups: list[Any]) -> tuple[Any, Any] | None:
-    """The least and the greatest value as JSON has them; None where either cannot be told exactly."""
+    """The minimum and maximum as JSON values; None where either is not known exactly."""
     filled = [group for group in groups if group.has_min_max]
     if not filled or any(not group.has_min_max and group.num_values for group in groups):
         return None
     try:
         bounds = min(group.min for group in filled), max(group.max for group in filled)
-    except (ValueError, OverflowError):  # a moment that Python's calendar does not have
+    except (ValueError, OverflowError):  # a timestamp that Python cannot represent
         return None
     least, most = map(_plain, bounds)
     return None if least is None or most is None else (least, most)
 
 
 def _plain(value: object) -> object:
-    """A bound as JSON has it; None where it is left out."""
+    """A bound as a JSON value; None where it is left out."""
     plain: object = None
     match value:
         case bool():
