@@ -15,6 +15,7 @@ from millstream.cli import completion
 from millstream.cli.commands import broker, console, consume, demo, groups, produce, topics
 from millstream.cli.errors.misuse import sentence
 from millstream.cli.load import command as load
+from millstream.cli.load.group import LoadGroup
 from millstream.cli.options import ALIASES
 from millstream.terminal.outcome import DONE, Session, exit_code_of, say_error
 
@@ -141,7 +142,7 @@ _add_group(
     "load",
     load.load,
     {"run": load.run, "status": load.status, "rejected": load.rejected, "replay": load.replay},
-    load.LoadGroup,
+    LoadGroup,
 )
 _add(app, "console", console.console)
 _add(app, "demo", demo.demo)

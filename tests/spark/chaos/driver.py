@@ -17,7 +17,8 @@ from typing import Any, cast
 from millstream.spark.load import Detail, Load, Point
 from millstream.spark.load import load as load_module
 from millstream.spark.load.pipeline import fused
-from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.runtime.java import session
 from millstream.spark.sinks.base import TaskWriter
 from millstream.spark.sinks.kinds import sink_for

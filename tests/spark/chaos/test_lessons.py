@@ -19,7 +19,8 @@ from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load import Detail, Load, Point
 from millstream.spark.load.engine.retries import Patience
-from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import SchemaConflictError, SinkError
 from tests.conftest import NewTopic
 from tests.spark.chaos.records import SHAPE, assert_exact, assert_settled, in_place, is_good, send
@@ -241,7 +242,7 @@ def test_lesson_19_a_log_that_starts_above_zero_and_an_only_new_record(
 
 def test_lesson_20_a_first_load_that_fails_skips_nothing(world: World) -> None:
     """The table that is there lacks a column, and nothing is stored yet."""
-    pipeline = Pipeline.of(Shaping(schema="id LONG", checks=["id >= 0"]))
+    pipeline = Pipeline(Shaping(schema="id LONG", checks=["id >= 0"]))
     world.site.sink().prepare("another", pipeline.tables(None))
     with pytest.raises(SchemaConflictError, match="price"):
         world.load().run_once()

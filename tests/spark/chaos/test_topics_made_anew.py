@@ -6,8 +6,9 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.producer import Producer
-from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.replay import EARLIER_TOPIC, replay
+from millstream.spark.load.settings import Shaping
 from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.places import Place
 from tests.spark.chaos.records import SHAPE, Found, in_place, send
@@ -46,7 +47,7 @@ def test_a_replay_leaves_what_was_rejected_of_the_old_topic(
 ) -> None:
     both, rejected = in_place(place), len(place.rejected())
     of_old = sum("not json" in value or '"price": -1.0' in value for _, _, value in old)
-    report = replay(None, place.sink(), Pipeline.of(Shaping(schema=SHAPE["schema"])), group_id=group)
+    report = replay(None, place.sink(), Pipeline(Shaping(schema=SHAPE["schema"])), group_id=group)
     cheap = sum(
         '"price": -1.0' in bytes(row["value"]).decode() and row.get("topic_id") is not None
         for row in place.rejected()

@@ -14,8 +14,8 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.cli import main
+from millstream.cli.load.options import read_size
 from millstream.cli.load.progress import clock, values
-from millstream.cli.load.work import read_size
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load.engine.watching import Snapshot

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from millstream import Admin, Consumer, Producer
-from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline, Shaping
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from tests.spark.pipeline.file_writer import FileWriter, Found, read
 
@@ -44,7 +46,7 @@ class Bench:
     def results(self, shaping: Shaping, pieces: Sequence[Piece] | None = None) -> list[PieceResult]:
         if pieces is None:
             pieces = [Piece(part) for part in self.ranges()]
-        pipeline = Pipeline.of(shaping)
+        pipeline = Pipeline(shaping)
         pipeline.tables(self.spark)
         writer = FileWriter(str(self.directory))
         return pipeline.run(self.spark, self.settings, pieces, writer, uuid.uuid4().hex)
@@ -53,7 +55,7 @@ class Bench:
         return read(result.written for result in self.results(Shaping(**shaping), pieces))
 
     def tables(self, **shaping: Any) -> Any:
-        return Pipeline.of(Shaping(**shaping)).tables(self.spark)
+        return Pipeline(Shaping(**shaping)).tables(self.spark)
 
 
 @pytest.fixture

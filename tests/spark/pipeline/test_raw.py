@@ -10,7 +10,9 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.spark.load.pipeline import jobs
-from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.fused import Piece
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import SinkError, Written
 from tests.spark.pipeline.conftest import Bench, rows
@@ -90,7 +92,7 @@ def test_a_failed_task_names_its_range(bench: Bench) -> None:
     bench.send([b"a"])
     part = OffsetRange(bench.topic, 0, 0, 1)
     with pytest.raises(jobs.TaskFailedError) as failed:
-        Pipeline.of(Shaping()).run(
+        Pipeline(Shaping()).run(
             bench.spark, bench.settings, [Piece(part)], FailingWriter(str(bench.directory)), "tag"
         )
     assert failed.value.range == part
@@ -119,7 +121,7 @@ def test_another_thread_interrupts_it(bench: Bench) -> None:
     def work() -> None:
         try:
             pieces = [Piece(OffsetRange(bench.topic, 0, 0, 1))]
-            Pipeline.of(Shaping()).run(
+            Pipeline(Shaping()).run(
                 bench.spark, bench.settings, pieces, SlowWriter(str(bench.directory)), tag
             )
         except MillstreamError as error:

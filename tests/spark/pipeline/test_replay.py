@@ -12,8 +12,10 @@ from deltalake import DeltaTable
 
 from millstream.errors import MisuseError
 from millstream.spark.load import replay as replaying
-from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.fused import Piece
+from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.replay import ReplayReport, replay
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import Advance, Cycle, Standing
 from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.pipeline.conftest import Bench
@@ -37,7 +39,7 @@ class Table:
         self.sink = DeltaSink(str(directory))
 
     def load(self, shaping: Shaping, at: Callable[[str], None] = lambda _: None) -> None:
-        pipeline = Pipeline.of(shaping)
+        pipeline = Pipeline(shaping)
         self.sink.prepare("group", pipeline.tables(self.bench.spark))
         ranges = [part for part in self.bench.ranges() if part.offsets]
         pieces = [Piece(part) for part in ranges]
@@ -52,7 +54,7 @@ class Table:
         self.sink.commit(Cycle("group", "cycle", advances, written), at)
 
     def replay(self, shaping: Shaping, **options: Any) -> ReplayReport:
-        pipeline = Pipeline.of(shaping)
+        pipeline = Pipeline(shaping)
         spark = self.bench.spark if pipeline.needs_spark_for_tables else None
         return replay(spark, DeltaSink(str(self.directory)), pipeline, group_id="group", **options)
 

@@ -12,7 +12,9 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.serde import AvroSerializer
-from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.fused import Piece
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from tests.spark.pipeline.conftest import Bench, rows
 from tests.spark.pipeline.file_writer import FileWriter, read
 
@@ -176,7 +178,7 @@ def test_avro(bench: Bench, tmp_path: Any) -> None:
     ],
 )
 def test_what_spark_finds_wrong(spark: Any, shaping: dict[str, Any], complaint: str) -> None:
-    pipeline = Pipeline.of(Shaping(schema="id LONG, price DOUBLE", **shaping))
+    pipeline = Pipeline(Shaping(schema="id LONG, price DOUBLE", **shaping))
     assert pipeline.needs_spark_for_tables
     with pytest.raises(ConfigError, match=f"^{complaint}") as refused:
         pipeline.tables(spark)
@@ -196,7 +198,7 @@ class PickyWriter(FileWriter):
 def test_what_the_sink_refuses_is_rejected(bench: Bench, check: str) -> None:
     bench.send([b'{"id":1,"name":"a"}', b'{"id":2,"name":"x"}', b'{"id":0,"name":"x"}', b'{"id":3}'])
     pieces = [Piece(part) for part in bench.ranges()]
-    pipeline = Pipeline.of(Shaping(schema="id LONG, name STRING", checks=[check]))
+    pipeline = Pipeline(Shaping(schema="id LONG, name STRING", checks=[check]))
     writer = PickyWriter(str(bench.directory))
     found = read(
         result.written for result in pipeline.run(bench.spark, bench.settings, pieces, writer, "tag")

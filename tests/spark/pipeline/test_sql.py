@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.jobs import TaskFailedError
-from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from tests.spark.pipeline.conftest import Bench, rows
 
@@ -22,7 +24,7 @@ def test_rows_keep_their_positions(bench: Bench) -> None:
     sql = "SELECT id * 10 AS ten, upper(country) AS country, _topic, _partition, _offset FROM batch"
     sql += " WHERE id > 1"
     shaping: dict[str, Any] = {"schema": "id LONG, country STRING", "sql": sql}
-    pipeline = Pipeline.of(Shaping(**shaping))
+    pipeline = Pipeline(Shaping(**shaping))
     tables = pipeline.tables(bench.spark)
     assert not pipeline.aggregates
     assert tables.rows.names == ["ten", "country", "_topic", "_partition", "_offset"]
@@ -52,7 +54,7 @@ def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:
         "checks": ["id != 9"],
         "sql": "SELECT country, count(*) AS customers FROM batch GROUP BY country",
     }
-    pipeline = Pipeline.of(Shaping(**shaping))
+    pipeline = Pipeline(Shaping(**shaping))
     tables = pipeline.tables(bench.spark)
     assert pipeline.aggregates
     assert tables.rows.names == ["country", "customers", "_topic", "_partition", "_offset", "_timestamp"]

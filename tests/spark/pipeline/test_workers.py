@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.jobs import TaskFailedError
-from millstream.spark.load.pipeline.pipeline import Piece, Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import TaskOutput
 from tests.spark.pipeline.conftest import Bench
 
@@ -34,5 +36,5 @@ def test_workers_that_are_killed(bench: Bench, shaping: Shaping) -> None:
     # Spark reads the end of a stream, or cannot write to it: who is faster decides.
     ends = "Python worker exited|SocketException|Connection reset|Broken pipe"
     with pytest.raises(TaskFailedError, match=rf"Spark's workers died: .*({ends})") as raised:
-        Pipeline.of(shaping).run(bench.spark, bench.settings, pieces, Deadly(), "tag")
+        Pipeline(shaping).run(bench.spark, bench.settings, pieces, Deadly(), "tag")
     assert raised.value.range is None and "\n" not in str(raised.value)

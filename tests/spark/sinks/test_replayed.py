@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.spark.load.pipeline import columns
-from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.replay import ReplayReport, replay
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import Advance, Cycle, SinkError, Tables
 from tests.spark.sinks.driving import NOON, TOPIC, TOPIC_ID, Driver, nowhere, offsets
 from tests.spark.sinks.postgres_site import PostgresSite
@@ -38,7 +39,7 @@ def site(
 
 
 def pipeline(check: str) -> Pipeline:
-    return Pipeline.of(Shaping(schema="id LONG", checks=[check]))
+    return Pipeline(Shaping(schema="id LONG", checks=[check]))
 
 
 def reject(site: Site, group: str, *found: int) -> Driver:

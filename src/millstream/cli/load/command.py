@@ -2,57 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-from typer.core import TyperGroup
-
-from millstream.cli import completion, options
-from millstream.cli.errors.misuse import sentence
-from millstream.cli.errors.typos import typo_of
+from millstream.cli import options
 from millstream.cli.load import options as load_options
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import print_json, print_table, say
-
-if TYPE_CHECKING:
-    from millstream.cli.load.work import LoadOrder
-
-_OTHERS = ("status", "rejected", "replay")
-_TAKEN_FOR_A_TOPIC = "millstream.taken_for_a_topic"
-
-
-class LoadGroup(TyperGroup):
-    """Commands about loads. What is no name of one is a topic: ``load orders`` is ``load run orders``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names = {"--help", "-h", *self.commands}
-        if args and args[0] not in names:
-            ctx.meta[_TAKEN_FOR_A_TOPIC] = args[0]
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command. What cannot be run with these options may have been meant for another command."""
-        try:
-            return super().invoke(ctx)
-        except typer.TyperException as error:
-            near = near_command(ctx.meta.get(_TAKEN_FOR_A_TOPIC, ""))
-            if near is None:
-                raise
-            raise UsageError(f"{sentence(error)}; or did you mean 'millstream load {near}'?") from error
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The commands, and what may follow instead of one: topics, and the options of ``run``."""
-        found = super().shell_complete(ctx, incomplete)
-        run = self.commands["run"]
-        inner = run.make_context("run", [], parent=ctx, resilient_parsing=True)
-        return found + run.params[0].shell_complete(inner, incomplete) + run.shell_complete(inner, incomplete)
-
-
-def near_command(word: str) -> str | None:
-    """The command about loads that a supposed topic may have been meant to be."""
-    others = [name for name in _OTHERS if len(word) > 3 and name.startswith(word)]
-    return others[0] if others else typo_of(word, _OTHERS)
 
 
 def load() -> None:
@@ -68,116 +21,15 @@ def load() -> None:
     """
 
 
+@load_options.expanded
 def run(
+    *,
     topics: load_options.Topics,
     group: load_options.Group,
     to: load_options.To,
-    once: Annotated[
-        bool,
-        typer.Option(
-            "--once",
-            metavar="",
-            help="Load up to the present end, and leave.",
-            rich_help_panel=load_options.CYCLES,
-        ),
-    ] = False,
-    every: Annotated[
-        float,
-        typer.Option(
-            "--every",
-            metavar="SECONDS",
-            min=0,
-            help="Without --once: how often to look for more; 0: always.",
-            rich_help_panel=load_options.CYCLES,
-        ),
-    ] = 10.0,
-    max_records: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="At most so many records a cycle.", rich_help_panel=load_options.CYCLES
-        ),
-    ] = None,
-    max_bytes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="About so many bytes a cycle, such as 64MiB.",
-            rich_help_panel=load_options.CYCLES,
-        ),
-    ] = None,
-    max_seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", min=0.001, help="About so long a cycle.", rich_help_panel=load_options.CYCLES
-        ),
-    ] = None,
-    value_format: load_options.ValueFormat = None,
-    schema: load_options.Schema = None,
-    checks: load_options.Checks = None,
-    sql: load_options.Sql = None,
-    no_headers: load_options.NoHeaders = False,
-    avro_schema: load_options.AvroSchema = None,
-    avro_prefix: load_options.AvroPrefix = "none",
-    csv_delimiter: load_options.CsvDelimiter = ",",
-    csv_quote: load_options.CsvQuote = '"',
-    partition_by: load_options.PartitionBy = None,
-    add_columns: load_options.AddColumns = False,
-    target_file_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="How large files should be, such as 128MiB.",
-            rich_help_panel=load_options.TABLE,
-        ),
-    ] = None,
-    compact: Annotated[
-        bool,
-        typer.Option(
-            "--compact",
-            metavar="",
-            help="Join small files after loading.",
-            rich_help_panel=load_options.TABLE,
-        ),
-    ] = False,
-    starting: Annotated[
-        str,
-        typer.Option(
-            "--starting",
-            metavar="WHERE",
-            help="earliest or latest, where nothing was loaded yet.",
-            rich_help_panel=load_options.START,
-            autocompletion=completion.words("earliest", "latest"),
-        ),
-    ] = "earliest",
-    accept_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-data-loss",
-            metavar="",
-            help="Record what was never loaded, as retention took it or a stranger's commit passed over "
-            "it, and go on.",
-            rich_help_panel=load_options.START,
-        ),
-    ] = False,
-    on_recreated: Annotated[
-        str,
-        typer.Option(
-            "--on-recreated",
-            metavar="WHAT",
-            help="fail, or append: for a topic that was deleted and made anew.",
-            rich_help_panel=load_options.START,
-            autocompletion=completion.words("fail", "append"),
-        ),
-    ] = "fail",
-    instance_id: Annotated[
-        str | None,
-        typer.Option(
-            "--instance-id",
-            metavar="ID",
-            help="A static member: a restart moves no partition.",
-            rich_help_panel=load_options.SPARK,
-        ),
-    ] = None,
+    once: load_options.Once = False,
+    every: load_options.Every = 10.0,
+    typed: load_options.LoadValues,
     master: load_options.Master = "local[*]",
     conf: load_options.Conf = None,
     properties: options.Properties = None,
@@ -200,35 +52,7 @@ def run(
     """
     from millstream.cli.load.work import LoadOrder, run_load
 
-    order = LoadOrder(
-        topics=topics,
-        group=group,
-        to=to,
-        servers=servers,
-        properties=properties or (),
-        master=master,
-        conf=conf or (),
-        value_format=value_format,
-        schema=schema,
-        checks=checks or (),
-        sql=sql,
-        headers=not no_headers,
-        avro_schema=avro_schema,
-        avro_prefix=avro_prefix,
-        csv_delimiter=csv_delimiter,
-        csv_quote=csv_quote,
-        partition_by=partition_by or (),
-        add_columns=add_columns,
-        instance_id=instance_id,
-        starting=starting,
-        accept_data_loss=accept_data_loss,
-        on_recreated=on_recreated,
-        max_records=max_records,
-        max_bytes=max_bytes,
-        max_seconds=max_seconds,
-        target_file_size=target_file_size,
-        compact=compact,
-    )
+    order = LoadOrder(topics, group, to, servers, typed, properties or (), master, conf or ())
     return run_load(order, None if once else every, as_json=as_json)
 
 
@@ -262,9 +86,7 @@ def status(
 
 def rejected(
     to: load_options.To,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Only the newest so many.")
-    ] = 100,
+    limit: load_options.Limit = 100,
     servers: options.Servers = options.DEFAULT_SERVERS,
     as_json: options.AsJson = False,
     debug: options.Debug = False,
@@ -288,19 +110,12 @@ def rejected(
         print_table(columns, [tuple(row[name] for name in columns) for row in rows])
 
 
+@load_options.expanded
 def replay(
+    *,
     to: load_options.To,
     group: load_options.Group,
-    value_format: load_options.ValueFormat = None,
-    schema: load_options.Schema = None,
-    checks: load_options.Checks = None,
-    sql: load_options.Sql = None,
-    avro_schema: load_options.AvroSchema = None,
-    avro_prefix: load_options.AvroPrefix = "none",
-    csv_delimiter: load_options.CsvDelimiter = ",",
-    csv_quote: load_options.CsvQuote = '"',
-    partition_by: load_options.PartitionBy = None,
-    add_columns: load_options.AddColumns = False,
+    typed: load_options.ShapingValues,
     master: load_options.Master = "local[*]",
     conf: load_options.Conf = None,
     servers: options.Servers = options.DEFAULT_SERVERS,
@@ -319,28 +134,6 @@ def replay(
     """
     from millstream.cli.load.work import LoadOrder, run_replay
 
-    order = LoadOrder(
-        topics=(),
-        group=group,
-        to=to,
-        servers=servers,
-        master=master,
-        conf=conf or (),
-        value_format=value_format,
-        schema=schema,
-        checks=checks or (),
-        sql=sql,
-        avro_schema=avro_schema,
-        avro_prefix=avro_prefix,
-        csv_delimiter=csv_delimiter,
-        csv_quote=csv_quote,
-        partition_by=partition_by or (),
-        add_columns=add_columns,
-    )
-    _require_shape(order)
-    run_replay(order, as_json=as_json)
-
-
-def _require_shape(order: LoadOrder) -> None:
-    if order.schema is None and order.avro_schema is None:
-        raise UsageError("replay needs the schema that rows shall have now: give --schema (or --avro-schema)")
+    if typed["schema"] is None and typed["avro_schema"] is None:
+        raise UsageError("replay needs the schema that rows must have now: give --schema (or --avro-schema)")
+    run_replay(LoadOrder((), group, to, servers, typed, master=master, conf=conf or ()), as_json=as_json)

@@ -1,125 +1,82 @@
-"""The options that the commands about loads share, and the panels of their help."""
+"""The options of the commands about loads, made from the declarations of the settings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from millstream.cli import completion
+from millstream.cli.properties import unescaped
+from millstream.spark.load.declarations import CYCLES, SPARK, Setting, declared, options
+from millstream.spark.load.settings import LoadSettings, Shaping
 from millstream.spark.sinks.kinds import usages
+from millstream.terminal.outcome import UsageError
 
-SHAPE: Final = "What rows are made of"
-TABLE: Final = "The table"
-CYCLES: Final = "Cycles"
-START: Final = "Where it starts"
-SPARK: Final = "Spark and the group"
+SETTINGS: Final = {each.name: each for each in declared(LoadSettings)}
+OPTIONS: Final = options(LoadSettings)
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "bool": bool,
+    "int | None": int | None,
+    "float | None": float | None,
+    "Sequence[str]": list[str] | None,
+}
+"""The types of typer's, for those of settings that are not text."""
+_LEAST: Final = {"int | None": 1, "float | None": 0.001}
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MORE: Final = {"size": "such as 64MiB", "text or file": "or @FILE"}
+
+
+def _in_options(text: str) -> str:
+    """A sentence in which settings stand in backquotes, with their options instead."""
+    return re.sub(r"`(\w+)`", lambda match: OPTIONS.get(match[1], match[1]), text)
+
+
+def _option(name: str, **more: Any) -> Any:
+    """Typer's description of the option of a setting."""
+    setting = SETTINGS[name]
+    option = setting.option
+    assert option is not None
+    sentence = option.help or setting.help
+    if not option.help and option.reads in _MORE:
+        sentence = f"{sentence.removesuffix('.')}, {_MORE[option.reads]}."
+    if setting.choices:
+        more["autocompletion"] = completion.words(*setting.choices)
+    if option.default:
+        more["show_default"] = _in_options(option.default)
+    if option.reads == "text" and setting.positive:
+        more["min"] = _LEAST[setting.type]
+    return typer.Option(
+        *setting.option_names,
+        metavar=option.metavar,
+        rich_help_panel=option.panel or None,
+        **{"help": _in_options(sentence), **more},
+    )
+
 
 Topics = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="What is loaded.", autocompletion=completion.topics)
+    list[str],
+    typer.Argument(metavar="TOPIC", help=SETTINGS["topics"].help, autocompletion=completion.topics),
 ]
-Group = Annotated[
-    str,
-    typer.Option(
-        "--group",
-        "-g",
-        metavar="GROUP",
-        help="The consumer group of the load.",
-        autocompletion=completion.groups,
-    ),
-]
-To = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="SINK",
-        help=f"{usages()}.",
-        autocompletion=completion.sinks,
-    ),
-]
-ValueFormat = Annotated[
-    str | None,
-    typer.Option(
-        "--value-format",
-        metavar="FORMAT",
-        help="raw, json, avro or csv.",
-        show_default="json with --schema, avro with --avro-schema, else raw",
-        rich_help_panel=SHAPE,
-        autocompletion=completion.words("raw", "json", "avro", "csv"),
-    ),
-]
-Schema = Annotated[
-    str | None,
-    typer.Option(
-        "--schema",
-        metavar="COLUMNS",
-        help="The columns, such as 'id LONG, price DOUBLE', or @FILE.",
-        rich_help_panel=SHAPE,
-    ),
-]
-Checks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--check",
-        metavar="CONDITION",
-        help="Reject rows for which this is not true; repeat it for more.",
-        rich_help_panel=SHAPE,
-    ),
-]
-Sql = Annotated[
-    str | None,
-    typer.Option(
-        "--sql",
-        metavar="QUERY",
-        help="A query over the good rows, FROM batch; or @FILE.",
-        rich_help_panel=SHAPE,
-    ),
-]
-NoHeaders = Annotated[
-    bool, typer.Option("--no-headers", metavar="", help="Leave headers out.", rich_help_panel=SHAPE)
-]
-AvroSchema = Annotated[
-    str | None,
-    typer.Option(
-        "--avro-schema",
-        metavar="FILE",
-        help="The schema that values are written with.",
-        rich_help_panel=SHAPE,
-    ),
-]
-AvroPrefix = Annotated[
-    str,
-    typer.Option(
-        "--avro-prefix",
-        metavar="KIND",
-        help="What stands before each value: none, confluent or single-object.",
-        rich_help_panel=SHAPE,
-        autocompletion=completion.words("none", "confluent", "single-object"),
-    ),
-]
-CsvDelimiter = Annotated[
-    str,
-    typer.Option(
-        "--csv-delimiter", metavar="CHARACTER", help="What separates fields.", rich_help_panel=SHAPE
-    ),
-]
-CsvQuote = Annotated[
-    str,
-    typer.Option("--csv-quote", metavar="CHARACTER", help="What fields may stand in.", rich_help_panel=SHAPE),
-]
-PartitionBy = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partition-by",
-        metavar="COLUMN",
-        help="Divide the table's files by this; repeat it for more.",
-        rich_help_panel=TABLE,
-    ),
-]
-AddColumns = Annotated[
+Group = Annotated[str, _option("group_id", autocompletion=completion.groups)]
+To = Annotated[str, _option("sink", help=f"{usages()}.", autocompletion=completion.sinks)]
+Once = Annotated[
     bool,
+    typer.Option("--once", metavar="", help="Load up to the present end and exit.", rich_help_panel=CYCLES),
+]
+Every = Annotated[
+    float,
     typer.Option(
-        "--add-columns", metavar="", help="Add columns that the table lacks.", rich_help_panel=TABLE
+        "--every",
+        metavar="SECONDS",
+        min=0,
+        help="Without --once: how often to look for new records; 0: always.",
+        rich_help_panel=CYCLES,
     ),
 ]
 Master = Annotated[
@@ -137,3 +94,96 @@ Conf = Annotated[
         "--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it for more.", rich_help_panel=SPARK
     ),
 ]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most this many, the newest.")
+]
+LoadValues = Annotated[
+    Mapping[str, Any], [each for each in SETTINGS.values() if each.option and each.option.panel]
+]
+"""Expanded by ``expanded`` into the options of all settings that have a panel."""
+ShapingValues = Annotated[
+    Mapping[str, Any], [each for each in declared(Shaping) if each.option and each.option.in_replay]
+]
+"""The same for those of ``load replay``."""
+
+
+def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command have an option for each setting, in the place of its parameter ``typed``.
+
+    The command finds there what was typed, by the names of the settings and in their types.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    settings: list[Setting] = []
+    for each in signature.parameters.values():
+        if each.name == "typed":
+            settings = each.annotation.__metadata__[0]
+            parameters += map(_parameter, settings)
+        else:
+            parameters.append(each)
+
+    def run(**given: Any) -> Any:
+        typed = {each.name: given.pop(each.name) for each in settings}
+        return command(typed={each.name: _value(each, typed[each.name]) for each in settings}, **given)
+
+    run.__doc__ = command.__doc__
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    option = setting.option
+    assert option is not None
+    kind = str if option.reads == "size" else _TYPES.get(setting.type, str)
+    default = setting.default
+    if option.negates:
+        default = not default
+    elif default is None or default == ():
+        default, kind = None, kind | None
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, _option(setting.name)],
+    )
+
+
+def _value(setting: Setting, typed: Any) -> Any:
+    """What a setting becomes, from what was typed for its option."""
+    option = setting.option
+    assert option is not None
+    if typed is None:
+        return setting.default
+    if option.negates:
+        return not typed
+    if isinstance(typed, str):
+        return _READERS[option.reads](typed, setting.option_names[0])
+    return typed
+
+
+def read_size(text: str | None, option: str) -> int | None:
+    """Bytes, as ``1048576``, ``1024k``, ``1MiB`` or ``1 MB``."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or one like 64MiB")
+    return max(1, int(float(match[1]) * _UNITS[match[2].lower()]))
+
+
+def _text_or_file(text: str, option: str) -> str:
+    """The text itself, or after @ what a file holds."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {text!r}: {(error.strerror or str(error)).lower()}") from None
+
+
+_READERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    "text": lambda text, _: text,
+    "size": read_size,
+    "text or file": _text_or_file,
+    "escapes": lambda text, _: unescaped(text),
+}

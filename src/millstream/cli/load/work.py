@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from millstream.cli.clients import client_properties, open_admin
+from millstream.cli.load.options import OPTIONS, SETTINGS
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
-from millstream.cli.properties import read_properties, unescaped
+from millstream.cli.properties import read_properties
 from millstream.cli.signals import signals_held
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.terminal.broker_check import require_broker
@@ -21,21 +21,13 @@ from millstream.terminal.outcome import DONE, CommandError, UsageError, warn
 from millstream.terminal.output import count, print_json, print_table
 
 if TYPE_CHECKING:
-    from millstream.spark.load.decisions.starts import OnRecreated, Starting
     from millstream.spark.load.load import Load
     from millstream.spark.load.replay import ReplayReport
     from millstream.spark.load.status import LoadStatus
     from millstream.spark.sinks.base import Sink
 
-_NOT_PROPERTIES = {
-    "group.id": "use --group",
-    "group.instance.id": "use --instance-id",
-    "auto.offset.reset": "use --starting",
-    "enable.auto.commit": "a load commits by itself",
-}
 _MASTERS = r"local|spark|k8s|yarn$|sc://"
 """What Spark itself asks of a master, before it says so with a traceback of Java's; and Spark Connect."""
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +38,11 @@ class LoadOrder:
     group: str
     to: str
     servers: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The values of ``LoadSettings`` that were typed as options."""
     properties: Iterable[str] = ()
     master: str = "local[*]"
     conf: Iterable[str] = ()
-    value_format: str | None = None
-    schema: str | None = None
-    checks: Sequence[str] = ()
-    sql: str | None = None
-    headers: bool = True
-    avro_schema: str | None = None
-    avro_prefix: str = "none"
-    csv_delimiter: str = ","
-    csv_quote: str = '"'
-    partition_by: Sequence[str] = ()
-    add_columns: bool = False
-    instance_id: str | None = None
-    starting: str = "earliest"
-    accept_data_loss: bool = False
-    on_recreated: str = "fail"
-    max_records: int | None = None
-    max_bytes: str | None = None
-    max_seconds: float | None = None
-    target_file_size: str | None = None
-    compact: bool = False
 
 
 def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
@@ -90,7 +64,7 @@ def _hints(order: LoadOrder) -> Iterator[None]:
         yield
     except UnknownTopicOrPartitionError:
         from millstream.cli.errors.names import require_topics
-        from millstream.cli.load.command import near_command
+        from millstream.cli.load.group import near_command
 
         with open_admin(order.servers) as admin:
             known = admin.list_topics(internal=True)
@@ -107,21 +81,19 @@ def _hints(order: LoadOrder) -> Iterator[None]:
 def _load(order: LoadOrder) -> Iterator[Load]:
     """What was typed as a load. Its sink is closed when the block ends."""
     make = _session(order)
-    max_bytes = read_size(order.max_bytes, "--max-bytes")
-    target_file_size = read_size(order.target_file_size, "--target-file-size")
-    properties = client_properties(order.properties, _NOT_PROPERTIES)
-    schema, sql = _text_or_file(order.schema, "--schema"), _text_or_file(order.sql, "--sql")
-    _require_names(order)
+    settings = {**order.settings, "properties": client_properties(order.properties, _not_properties())}
+    file_size = settings.get("target_file_size")
+    if not settings.get("compact"):  # Load has it for the files that are joined, the sink for all
+        settings["target_file_size"] = None
     require_broker(order.servers)
     from millstream.spark.load.engine.background import Later
 
-    brokers = {"bootstrap_servers": order.servers}
     with signals_held():
         spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
         from millstream.spark.load.load import Load
         from millstream.spark.sinks.kinds import sink_for
 
-        found = sink_for(order.to, order.topics, brokers, target_file_size)
+        found = sink_for(order.to, order.topics, {"bootstrap_servers": order.servers}, file_size)
     with closing(found) as sink:
         yield Load(
             spark.get,
@@ -129,33 +101,16 @@ def _load(order: LoadOrder) -> Iterator[Load]:
             group_id=order.group,
             sink=sink,
             bootstrap_servers=order.servers,
-            properties=properties,
-            value_format=order.value_format,
-            schema=schema,
-            checks=order.checks,
-            sql=sql,
-            headers=order.headers,
-            avro_schema=order.avro_schema,
-            avro_prefix=order.avro_prefix,
-            csv_delimiter=unescaped(order.csv_delimiter),
-            csv_quote=order.csv_quote,
-            partition_by=order.partition_by,
-            add_columns=order.add_columns,
-            instance_id=order.instance_id,
-            starting=cast("Starting", order.starting),  # Load checks it
-            fail_on_data_loss=not order.accept_data_loss,
-            on_recreated=cast("OnRecreated", order.on_recreated),
-            max_records=order.max_records,
-            max_bytes=max_bytes,
-            max_seconds=order.max_seconds,
-            target_file_size=target_file_size if order.compact else None,
-            compact=order.compact,
+            **settings,
         )
 
 
-def _require_names(order: LoadOrder) -> None:
-    if not order.group:
-        raise UsageError("--group is empty: name a group")
+def _not_properties() -> dict[str, str]:
+    """Consumer settings that a load has an option for, or no use."""
+    own = {
+        each.client_setting: f"use {OPTIONS[each.name]}" for each in SETTINGS.values() if each.client_setting
+    }
+    return {**own, "enable.auto.commit": "a load commits by itself"}
 
 
 def _session(order: LoadOrder) -> Callable[[], Any]:
@@ -170,7 +125,7 @@ def _session(order: LoadOrder) -> Callable[[], Any]:
     def make() -> Any:
         from millstream.spark.runtime.java import load_session
 
-        session = load_session(order.master, queries=order.sql is not None, **conf)
+        session = load_session(order.master, queries=order.settings.get("sql") is not None, **conf)
         _keep_from_telling_twice()  # not before: importing PySpark takes a while, in which Java starts
         return session
 
@@ -183,26 +138,6 @@ def _keep_from_telling_twice() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-
-
-def read_size(text: str | None, option: str) -> int | None:
-    """Bytes, as ``1048576``, ``1024k``, ``1MiB`` or ``1 MB``."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or one like 64MiB")
-    return max(1, int(float(match[1]) * _UNITS[match[2].lower()]))
-
-
-def _text_or_file(text: str | None, option: str) -> str | None:
-    """The text itself, or after @ what a file holds."""
-    if text is None or not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{option} {text!r}: {(error.strerror or str(error)).lower()}") from None
 
 
 # ---- looking at loads
@@ -273,22 +208,10 @@ def run_replay(order: LoadOrder, *, as_json: bool) -> None:
 
 
 def _replayed(order: LoadOrder, sink: Sink) -> ReplayReport:
-    from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
+    from millstream.spark.load.pipeline.pipeline import Pipeline
     from millstream.spark.load.replay import replay
+    from millstream.spark.load.settings import Shaping
 
-    pipeline = Pipeline.of(
-        Shaping(
-            value_format=order.value_format,
-            schema=_text_or_file(order.schema, "--schema"),
-            checks=order.checks,
-            sql=_text_or_file(order.sql, "--sql"),
-            avro_schema=order.avro_schema,
-            avro_prefix=order.avro_prefix,
-            csv_delimiter=unescaped(order.csv_delimiter),
-            csv_quote=order.csv_quote,
-            partition_by=order.partition_by,
-            add_columns=order.add_columns,
-        )
-    )
+    pipeline = Pipeline(Shaping(**order.settings))
     spark = _session(order)() if pipeline.needs_spark_for_tables else None
     return replay(spark, sink, pipeline, group_id=order.group)

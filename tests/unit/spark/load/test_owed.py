@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, Starting, decide
+from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, decide
 from millstream.spark.sinks.base import Advance, Progress, Standing
 
 WHERE = TopicPartition("orders", 0)
@@ -27,7 +27,7 @@ EVENTS = st.lists(
 class Loading:
     """One partition, its log and its table."""
 
-    def __init__(self, starting: Starting, *, accepting: bool) -> None:
+    def __init__(self, starting: str, *, accepting: bool) -> None:
         self._rules = Rules("g", "fake:sink", starting, fail_on_data_loss=not accepting)
         self.log_start = 0
         self.log_end = END // 2
@@ -84,7 +84,7 @@ class Loading:
 
 @settings(max_examples=200)
 @given(st.sampled_from(["earliest", "latest"]), st.booleans(), EVENTS)
-def test_nothing_is_passed_in_silence(starting: Starting, accepting: bool, events: list[Event]) -> None:
+def test_nothing_is_passed_in_silence(starting: str, accepting: bool, events: list[Event]) -> None:
     load = Loading(starting, accepting=accepting)
     for event in events:
         load.happens(*event)
@@ -93,7 +93,7 @@ def test_nothing_is_passed_in_silence(starting: Starting, accepting: bool, event
 
 @settings(max_examples=200)
 @given(st.sampled_from(["earliest", "latest"]), EVENTS)
-def test_nothing_is_told_that_is_there(starting: Starting, events: list[Event]) -> None:
+def test_nothing_is_told_that_is_there(starting: str, events: list[Event]) -> None:
     """As long as nobody rewinds a load that was rewound to before its beginning and has not come back yet."""
     load = Loading(starting, accepting=True)
     for what, offset, size in events:

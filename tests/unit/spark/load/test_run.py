@@ -133,7 +133,7 @@ class Stage:
 
     def run(self) -> Run:
         clock = Clock()
-        rules = Rules("g", self.sink.name, on_recreated=self.on_recreated)  # type: ignore[arg-type]
+        rules = Rules("g", self.sink.name, on_recreated=self.on_recreated)
         topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
         job = Job(
             group_id="g",

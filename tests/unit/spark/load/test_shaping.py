@@ -11,7 +11,8 @@ import pytest
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.partitioning import Partitioning
-from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
+from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import Shaping
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
         ({"value_format": "jsn"}, "value_format is 'jsn': it is one of raw, json, avro, csv; json?"),
         ({"value_format": "json"}, "value_format=json needs a schema"),
         ({"value_format": "csv", "schema": " "}, "value_format=csv needs a schema"),
-        ({"value_format": "raw", "schema": "id LONG"}, "a schema makes no sense with value_format=raw"),
+        ({"value_format": "raw", "schema": "id LONG"}, "schema is not for value_format=raw"),
         ({"value_format": "avro"}, "avro_schema and value_format=avro go together"),
         (
             {"value_format": "json", "schema": "id LONG", "avro_schema": "{}"},
@@ -30,7 +31,7 @@ from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
         ({"csv_delimiter": ""}, "csv_delimiter is ''"),
         ({"csv_delimiter": "é"}, "csv_delimiter is 'é'"),
         ({"csv_quote": "''"}, "csv_quote is"),
-        ({"csv_quote": ","}, "csv_quote and csv_delimiter are the same"),
+        ({"csv_quote": ","}, "csv_quote is ',', as is the delimiter"),
         ({"checks": "price > 0"}, r"checks is one text: it must be a list, as in checks=\['price > 0'\]"),
         ({"checks": [" "]}, "checks has an empty check"),
         ({"sql": " ; "}, "sql is empty"),
@@ -43,7 +44,7 @@ from millstream.spark.load.pipeline.pipeline import Pipeline, Shaping
 )
 def test_mistakes(shaping: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        Pipeline.of(Shaping(**shaping))
+        Pipeline(Shaping(**shaping))
 
 
 @pytest.mark.parametrize(
@@ -95,20 +96,20 @@ def test_a_schema_is_read_and_written() -> None:
     ],
 )
 def test_who_needs_spark_for_more_than_tasks(shaping: dict[str, Any], fused: bool) -> None:
-    pipeline = Pipeline.of(Shaping(**shaping))
+    pipeline = Pipeline(Shaping(**shaping))
     assert pipeline.is_fused == fused
     assert pipeline.needs_spark_for_tables != fused
 
 
 def test_tables_without_spark() -> None:
-    raw = Pipeline.of(Shaping()).tables(None)
+    raw = Pipeline(Shaping()).tables(None)
     assert raw.rows.names == list(columns.RAW)
     assert raw.rejected is None
-    assert Pipeline.of(Shaping(checks=["value IS NOT NULL"])).tables(None).rejected is not None
+    assert Pipeline(Shaping(checks=["value IS NOT NULL"])).tables(None).rejected is not None
     shaping = Shaping(
         schema="id LONG NOT NULL", add_columns=True, partition_by=["date(_timestamp) AS day", "id"]
     )
-    tables = Pipeline.of(shaping).tables(None)
+    tables = Pipeline(shaping).tables(None)
     assert tables.rows.names == ["id", "_topic", "_partition", "_offset", "_timestamp", "day"]
     assert not tables.rows.field("id").nullable
     assert tables.partition_by == ("day", "id")

@@ -32,14 +32,12 @@ Then, whatever was found:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_mark
+from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.base import Loss, Progress, Standing
-
-Starting = Literal["earliest", "latest"]
-OnRecreated = Literal["fail", "append"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,20 @@ class Rules:
 
     group_id: str
     sink: str
-    starting: Starting = "earliest"
+    starting: str = "earliest"
     fail_on_data_loss: bool = True
-    on_recreated: OnRecreated = "fail"
+    on_recreated: str = "fail"
+
+    @classmethod
+    def of(cls, settings: LoadSettings) -> Rules:
+        """The rules of a load with these settings."""
+        return cls(
+            settings.group_id,
+            settings.sink.name,
+            settings.starting,
+            settings.fail_on_data_loss,
+            settings.on_recreated,
+        )
 
 
 @dataclass(frozen=True, slots=True)

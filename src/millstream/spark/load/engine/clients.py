@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from millstream.config import AdminConfig, ConsumerConfig
 from millstream.errors import ConfigError
+from millstream.spark.load.declarations import declared
+from millstream.spark.load.settings import LoadSettings
 
 _MEMBER_DEFAULTS: Final[dict[str, object]] = {
     # A driver that was killed is missed after 10 s instead of 45: the next one need not wait longer.
@@ -22,32 +23,26 @@ _MEMBER_ALWAYS: Final[dict[str, object]] = {
     "key.deserializer": "bytes",
     "value.deserializer": "bytes",
 }
-_OF_THE_LOAD: Final = {
-    "group.id": "group_id",
-    "group.instance.id": "instance_id",
-    "bootstrap.servers": "bootstrap_servers",
-    "enable.auto.commit": "",
-    "auto.offset.reset": "starting",
-}
-"""Settings that a load has its own words for, or no use."""
 
 
 class Clients:
-    """Settings for each kind of client, from what the user gave."""
+    """Settings for each kind of client, from those of a load."""
 
-    def __init__(
-        self, bootstrap_servers: str, group_id: str, instance_id: str | None, properties: Mapping[str, object]
-    ) -> None:
-        given = {name.replace("_", "."): value for name, value in properties.items()}
-        for name, own in _OF_THE_LOAD.items():
-            if name in given:
-                hint = f"use {own} instead" if own else "a load commits by itself"
-                raise ConfigError(f"{name} is no property of a load: {hint}")
+    def __init__(self, settings: LoadSettings) -> None:
+        given = {name.replace("_", "."): value for name, value in (settings.properties or {}).items()}
+        own = {each.client_setting: each.name for each in declared(LoadSettings)}
+        for name in given:
+            if name in own:
+                raise ConfigError(
+                    f"{name} is no property of a load: use {own[name]} instead", setting=own[name]
+                )
+            if name == "enable.auto.commit":
+                raise ConfigError(f"{name} is no property of a load: a load commits by itself")
         self._given = given
-        self._own: dict[str, object] = {"bootstrap.servers": bootstrap_servers}
-        self._group: dict[str, object] = {"group.id": group_id}
-        if instance_id is not None:
-            self._group["group.instance.id"] = instance_id
+        self._own: dict[str, object] = {"bootstrap.servers": settings.servers}
+        self._group: dict[str, object] = {"group.id": settings.group_id}
+        if settings.instance_id is not None:
+            self._group["group.instance.id"] = settings.instance_id
         config = ConsumerConfig.from_settings(self.member)
         self.give_up_seconds: float = config.max_poll_interval_ms / 1000 / 2
         """How long partitions that are taken away may be kept."""

@@ -5,12 +5,10 @@ A sink may say of itself what it cannot do, and how large a cycle it takes: see 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from millstream.errors import ConfigError
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.base import Sink, Tables
 from millstream.spark.sinks.capabilities import (
     BoundsCycleBytes,
@@ -22,21 +20,15 @@ from millstream.spark.sinks.capabilities import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a user wants of a sink."""
-
-    topics: Sequence[str]
-    servers: str
-    compact: bool
-
-
-def check_fit(sink: Sink, pipeline: Pipeline, wishes: Wishes) -> None:
-    """Raise ConfigError for what this kind of sink cannot do, without asking anybody."""
-    if wishes.compact and isinstance(sink, SaysIfJoinsFiles) and not sink.joins_files:
-        raise ConfigError(f"compact joins small files, and {sink.name} has none to join: leave it out")
-    written = sink.written_topics(wishes.servers) if isinstance(sink, WritesTopics) else ()
-    looped = set(wishes.topics) & set(written)
+def check_fit(settings: LoadSettings, pipeline: Pipeline) -> None:
+    """Raise ConfigError for what this kind of sink cannot do, before anything is connected."""
+    sink = settings.sink
+    if settings.compact and isinstance(sink, SaysIfJoinsFiles) and not sink.joins_files:
+        raise ConfigError(
+            f"compact joins small files, and {sink.name} has none to join: leave it out", setting="compact"
+        )
+    written = sink.written_topics(settings.servers) if isinstance(sink, WritesTopics) else ()
+    looped = set(settings.topics) & set(written)
     if looped:
         raise ConfigError(
             f"{sink.name} would load {', '.join(sorted(looped))} into itself: choose another name for it"
@@ -61,7 +53,7 @@ def check_query(sink: Sink, pipeline: Pipeline) -> None:
 
 
 def bounds_for(sink: Sink, bounds: Bounds) -> Bounds:
-    """What the user has set, or what the sink takes at a time."""
+    """The bounds of a cycle that the user has set, or else those of the sink."""
     return bounds.or_else(
         sink.cycle_records if isinstance(sink, BoundsCycleRecords) else None,
         sink.cycle_bytes if isinstance(sink, BoundsCycleBytes) else None,

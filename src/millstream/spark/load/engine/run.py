@@ -33,8 +33,9 @@ from millstream.spark.load.engine.planning import Plan, Planner
 from millstream.spark.load.engine.retries import SECONDS_ONCE, Patience
 from millstream.spark.load.engine.stopping import Stop, StoppedError
 from millstream.spark.load.engine.watching import Clock, Snapshot, TaskWatch
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.pipeline.jobs import JobInterruptedError, cores_of
-from millstream.spark.load.pipeline.pipeline import Piece, PieceResult, Pipeline
+from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.points import Detail, Observer, Point, nobody
 from millstream.spark.load.report import CycleReport, LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange

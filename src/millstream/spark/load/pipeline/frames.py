@@ -17,9 +17,9 @@ from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.checks import FAILED
 from millstream.spark.load.pipeline.fused import RESULT_DDL, Piece, PieceResult, answer, results
 from millstream.spark.load.pipeline.jobs import TaskFailedError
-from millstream.spark.load.pipeline.shaping import Shaping
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import Shaped, Shaper, refusals, rejected_rows, table_partitioning
+from millstream.spark.load.settings import Shaping
 from millstream.spark.reading.memory import keep_freed
 from millstream.spark.reading.reader import read_range
 from millstream.spark.sinks.base import TaskOutput, TaskWriter

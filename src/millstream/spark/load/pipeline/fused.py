@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.spark.load.decisions.cycles import shares_of
 from millstream.spark.load.pipeline.jobs import TaskFailedError, cores_of, is_connect
 from millstream.spark.load.pipeline.partitioning import Partitioning
-from millstream.spark.load.pipeline.shaping import Shaping
 from millstream.spark.load.pipeline.work import Shaper, accepted, rejected_rows, table_partitioning
+from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.reading.memory import keep_freed
 from millstream.spark.reading.reader import read_range

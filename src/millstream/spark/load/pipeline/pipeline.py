@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames, fused, jobs, sql
 from millstream.spark.load.pipeline.formats.avro import schema_text
-from millstream.spark.load.pipeline.fused import Piece as Piece
-from millstream.spark.load.pipeline.fused import PieceResult as PieceResult
-from millstream.spark.load.pipeline.shaping import Shaping as Shaping
+from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import Shaper, table_partitioning
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import Tables, TaskWriter
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Pipeline:
     """How a load turns pieces into rows. Holds no connection and no session; may be used for many cycles."""
 
     def __init__(self, shaping: Shaping) -> None:
-        """Use ``of``, which says what it checks."""
+        """Check all that can be checked without Spark; raises ConfigError that names the column."""
         if shaping.avro_schema is not None:
             shaping = replace(shaping, avro_schema=schema_text(shaping.avro_schema))
         self.shaping = shaping
@@ -48,11 +47,6 @@ class Pipeline:
         self._query: sql.QueryShape | None = None
         if shaping.sql is None:
             table_partitioning(shaping, self._shaper.schema)
-
-    @classmethod
-    def of(cls, shaping: Shaping) -> Pipeline:
-        """Check all that can be checked without Spark; raises ConfigError that names the column."""
-        return cls(shaping)
 
     @property
     def is_fused(self) -> bool:

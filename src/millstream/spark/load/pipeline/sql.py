@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames
 from millstream.spark.load.pipeline.fused import Piece, PieceResult
-from millstream.spark.load.pipeline.shaping import Shaping
 from millstream.spark.load.pipeline.spark_schema import arrow_schema
+from millstream.spark.load.settings import Shaping
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from millstream.spark.load.pipeline import checks, columns
 from millstream.spark.load.pipeline.formats import parser_of
 from millstream.spark.load.pipeline.formats.parsed import Parsed
 from millstream.spark.load.pipeline.partitioning import Partitioning
-from millstream.spark.load.pipeline.shaping import Shaping
+from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import TaskWriter
 from millstream.spark.sinks.capabilities import RefusesRows
 

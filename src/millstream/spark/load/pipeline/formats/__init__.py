@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.formats.parsed import Parser
-from millstream.spark.load.pipeline.shaping import Shaping
+from millstream.spark.load.settings import Shaping
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,337 @@
+"""The settings of a load, each declared once: Load, the command line and the docs derive from them.
+
+To add a setting, add a field, and the code that uses it. It is a field of ``Shaping`` where it decides how a
+record becomes a row, as tasks and ``load replay`` need it then, else of ``LoadSettings``. ``about`` says what
+it is for, which values it takes, and with ``Option`` how the command line spells it. In the sentence, other
+settings stand in backquotes: the command line shows their options instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, Literal
+
+from millstream.errors import ConfigError
+from millstream.spark.load.declarations import (
+    CYCLES,
+    SHAPE,
+    SPARK,
+    START,
+    TABLE,
+    Option,
+    Setting,
+    about,
+    declared,
+)
+from millstream.suggestions import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millstream.spark.load.points import Observer
+    from millstream.spark.sinks.base import Sink
+
+RAW: Final = "raw"
+FORMATS: Final = (RAW, "json", "avro", "csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
+    """How records become rows: plain values that travel to the tasks. Lists are accepted for sequences.
+
+    Raises ConfigError for what is wrong without looking at any record.
+    """
+
+    topics: Sequence[str] = field(
+        default=(),
+        metadata=about("The topics. `sql` finds the rows of a single topic under its name as well."),
+    )
+    value_format: str | None = field(
+        default=None,
+        metadata=about(
+            "The format of values: raw, json, avro or csv.",
+            Option(SHAPE, "FORMAT", default="json with `schema`, avro with `avro_schema`, else raw"),
+            choices=FORMATS,
+        ),
+    )
+    schema: str | None = field(
+        default=None,
+        metadata=about(
+            "The columns in Spark's DDL, such as 'id LONG, price DOUBLE'.",
+            Option(SHAPE, "COLUMNS", reads="text or file"),
+        ),
+    )
+    checks: Sequence[str] = field(
+        default=(),
+        metadata=about(
+            "SQL conditions; a row is rejected unless all are true.",
+            Option(
+                SHAPE,
+                "CONDITION",
+                ("--check",),
+                "Reject rows for which this is not true; repeat it for more.",
+            ),
+        ),
+    )
+    sql: str | None = field(
+        default=None,
+        metadata=about(
+            "A query over the good rows, FROM batch.", Option(SHAPE, "QUERY", reads="text or file")
+        ),
+    )
+    headers: bool = field(
+        default=True,
+        metadata=about(
+            "Read headers, for the raw table and for rejected rows.",
+            Option(SHAPE, "", ("--no-headers",), "Leave headers out.", negates=True, in_replay=False),
+        ),
+    )
+    avro_schema: str | None = field(
+        default=None,
+        metadata=about(
+            "The Avro schema that values are written with: JSON, or the path of a file.",
+            Option(SHAPE, "FILE"),
+        ),
+    )
+    avro_prefix: str = field(
+        default="none",
+        metadata=about(
+            "What precedes each Avro value: none, confluent (5 bytes) or single-object (10 bytes).",
+            Option(SHAPE, "KIND"),
+            choices=("none", "confluent", "single-object"),
+        ),
+    )
+    csv_delimiter: str = field(
+        default=",",
+        metadata=about("The character between CSV fields.", Option(SHAPE, "CHARACTER", reads="escapes")),
+    )
+    csv_quote: str = field(
+        default='"',
+        metadata=about("The character around quoted CSV fields; empty for none.", Option(SHAPE, "CHARACTER")),
+    )
+    partition_by: Sequence[str] = field(
+        default=(),
+        metadata=about(
+            "Partition columns of the table; 'date(_timestamp) AS day' adds one.",
+            Option(TABLE, "COLUMN", help="Partition the table's files by this column; repeat it for more."),
+        ),
+    )
+    add_columns: bool = field(
+        default=False, metadata=about("Add the columns that an existing table lacks.", Option(TABLE))
+    )
+
+    def __post_init__(self) -> None:
+        for setting in declared(type(self)):
+            self._check(setting)
+        if self.value_format is None:
+            object.__setattr__(self, "value_format", self._implied())
+        self._check_format()
+        self._check_csv()
+        if any(not check.strip() for check in self.checks):
+            raise ConfigError("checks has an empty check: leave it out", setting="checks")
+        if self.sql is not None and not self.sql.strip().rstrip(";"):
+            raise ConfigError("sql is empty: leave it out", setting="sql")
+
+    def _check(self, setting: Setting) -> None:
+        name, value = setting.name, getattr(self, setting.name)
+        problem = ""
+        if setting.type == "Sequence[str]":
+            if isinstance(value, str):
+                problem = f"one text: it must be a list, as in {name}=[{value!r}]"
+            object.__setattr__(self, name, tuple(value))
+        elif value is None:
+            return
+        elif setting.choices and value not in setting.choices:
+            near = nearest(value, setting.choices, cutoff=0.0)[0]
+            problem = f"{value!r}: it is one of {', '.join(setting.choices)}; {near}?"
+        elif setting.positive and value <= 0:
+            problem = f"{value}: it must be positive"
+        elif setting.not_empty and not value:
+            problem = "empty: give it a name"
+        if problem:
+            raise ConfigError(f"{name} is {problem}", setting=name)
+
+    def _implied(self) -> str:
+        if self.avro_schema is not None:
+            return "avro"
+        return RAW if self.schema is None else "json"
+
+    def _check_format(self) -> None:
+        name = self.format
+        if name in ("json", "csv") and not (self.schema or "").strip():
+            raise ConfigError(
+                f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'", setting="value_format"
+            )
+        if name == RAW and self.schema is not None:
+            raise _problem("schema", "is not for value_format=raw: choose json, avro or csv")
+        if (name == "avro") != (self.avro_schema is not None):
+            raise _problem("avro_schema", "and value_format=avro go together: give both, or neither")
+        if self.avro_prefix != "none" and name != "avro":
+            raise _problem("avro_prefix", f"is not for value_format={name}: give an avro_schema as well")
+
+    def _check_csv(self) -> None:
+        delimiter, quote = self.csv_delimiter, self.csv_quote
+        if len(delimiter.encode()) != 1 or delimiter in "\r\n":
+            raise _problem("csv_delimiter", f"is {delimiter!r}: it must be one ASCII character")
+        if quote and (len(quote.encode()) != 1 or quote in "\r\n"):
+            raise _problem("csv_quote", f"is {quote!r}: it must be one ASCII character, or empty")
+        if quote == delimiter:
+            raise _problem("csv_quote", f"is {quote!r}, as is the delimiter: choose another character")
+        if (delimiter, quote) != (",", '"') and self.format != "csv":
+            name = "csv_delimiter" if delimiter != "," else "csv_quote"
+            raise _problem(name, f"is not for value_format={self.format}: leave it out, or choose csv")
+
+    @property
+    def format(self) -> str:
+        assert self.value_format is not None
+        return self.value_format
+
+    @property
+    def is_raw(self) -> bool:
+        return self.format == RAW
+
+    @property
+    def can_reject(self) -> bool:
+        """Whether there can be rejected rows at all."""
+        return not self.is_raw or bool(self.checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings(Shaping):
+    """All that ``Load`` takes."""
+
+    spark: SparkSession | Callable[[], SparkSession] = field(
+        kw_only=False,
+        metadata=about("A session, or a function that makes one, which is called while the group is joined."),
+    )
+    topics: Sequence[str] = field(
+        metadata=about(
+            "The topics to load.", Option(metavar="TOPIC", names=("TOPIC",), help="The topics to load.")
+        )
+    )
+    group_id: str = field(
+        metadata=about(
+            "The consumer group of the load.",
+            Option("", "GROUP", ("--group", "-g")),
+            not_empty=True,
+            client_setting="group.id",
+        )
+    )
+    sink: Sink = field(
+        metadata=about(
+            "Where rows, rejected rows and progress are written.",
+            Option("", "SINK", ("--to",)),
+        )
+    )
+    bootstrap_servers: str | Sequence[str] = field(
+        default="localhost:9092",
+        metadata=about(
+            "The brokers to connect to first.",
+            Option(names=("--bootstrap-servers",)),
+            client_setting="bootstrap.servers",
+        ),
+    )
+    max_records: int | None = field(
+        default=None,
+        metadata=about("Load at most this many records in a cycle.", Option(CYCLES, "N"), positive=True),
+    )
+    max_bytes: int | None = field(
+        default=None,
+        metadata=about(
+            "Load about this many bytes in a cycle.", Option(CYCLES, "SIZE", reads="size"), positive=True
+        ),
+    )
+    max_seconds: float | None = field(
+        default=None,
+        metadata=about("Let a cycle take about this long.", Option(CYCLES, "SECONDS"), positive=True),
+    )
+    target_file_size: int | None = field(
+        default=None,
+        metadata=about(
+            "How large the files become that `compact` makes, in bytes; 128 MiB by default.",
+            Option(TABLE, "SIZE", help="How large files should be, such as 128MiB.", reads="size"),
+            positive=True,
+        ),
+    )
+    compact: bool = field(
+        default=False, metadata=about("Join small files after loading, in sinks with files.", Option(TABLE))
+    )
+    starting: Literal["earliest", "latest"] = field(
+        default="earliest",
+        metadata=about(
+            "Where to start when nothing was loaded yet: earliest or latest.",
+            Option(START, "WHERE"),
+            choices=("earliest", "latest"),
+            client_setting="auto.offset.reset",
+        ),
+    )
+    fail_on_data_loss: bool = field(
+        default=True,
+        metadata=about(
+            "Fail when records were deleted or skipped before they were loaded; else record them as lost.",
+            Option(
+                START,
+                "",
+                ("--accept-data-loss",),
+                "Go on when records were deleted or skipped before they were loaded; record them as lost.",
+                negates=True,
+            ),
+        ),
+    )
+    on_recreated: Literal["fail", "append"] = field(
+        default="fail",
+        metadata=about(
+            "What to do with a topic that was deleted and recreated: fail, or append its records.",
+            Option(START, "WHAT"),
+            choices=("fail", "append"),
+        ),
+    )
+    instance_id: str | None = field(
+        default=None,
+        metadata=about(
+            "Makes the load a static member: a restart within the session moves no partition.",
+            Option(SPARK, "ID"),
+            not_empty=True,
+            client_setting="group.instance.id",
+        ),
+    )
+    properties: Mapping[str, object] | None = field(
+        default=None,
+        metadata=about(
+            "Settings of the load's consumers, under Kafka's names.", Option(names=("--property",))
+        ),
+    )
+    observer: Observer | None = field(
+        default=None,
+        metadata=about(
+            "Called as observer(point, detail) at each `Point` of a cycle; its errors end the load."
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        Shaping.__post_init__(self)  # super() does not work in a class with slots
+        if not self.topics:
+            raise ConfigError("topics is empty: name at least one", setting="topics")
+        object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
+        if self.target_file_size is not None and not self.compact:
+            raise ConfigError(
+                "target_file_size is how large files become that are joined, so it needs compact=True: how "
+                "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)",
+                setting="target_file_size",
+            )
+
+    @property
+    def servers(self) -> str:
+        """The brokers as Kafka writes them: with commas."""
+        given = self.bootstrap_servers
+        return given if isinstance(given, str) else ",".join(given)
+
+    @property
+    def shaping(self) -> Shaping:
+        """The part that travels to the tasks."""
+        return Shaping(**{each.name: getattr(self, each.name) for each in fields(Shaping)})
+
+
+def _problem(setting: str, text: str) -> ConfigError:
+    return ConfigError(f"{setting} {text}", setting=setting)
