@@ -17,6 +17,8 @@ from millstream.broker.setting_tables import broker_table, topic_table
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.membership import phases
 from millstream.settings import Settings
+from millstream.spark.load.declarations import settings_table as load_settings_table
+from millstream.spark.load.settings import LoadSettings
 from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
@@ -72,6 +74,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "producer settings": lambda: settings_table(ProducerConfig, ClientConfig),
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
     "refused settings": refused_table,
+    "load settings": lambda: load_settings_table(LoadSettings),
     "protocol": protocol_table,
     "group states": lambda: picture(states.mermaid()),
     "member phases": lambda: picture(phases.mermaid()),

@@ -116,8 +116,10 @@ def say_interrupted(sentence: str) -> None:
 
 def warn(sentence: str) -> None:
     """Print what the user may not have meant, in the same ways. In a pipe, too: it may be all that tells."""
+    from millstream.terminal.spelling import as_typed
+
     session = _sessions[-1] if _sessions else Session()
-    _say("warning", "1;33", _as_typed(sentence, session), session.as_json)
+    _say("warning", "1;33", as_typed(sentence, session.typed), session.as_json)
 
 
 def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
@@ -151,18 +153,15 @@ def told_by(error: BaseException) -> str:
 def _sentence(error: Exception, session: Session) -> str:
     text = told_by(error)
     if isinstance(error, MillstreamError):
+        from millstream.terminal.spelling import as_typed
+
         is_about_a_table = type(error).__module__.startswith("millstream.spark.")
-        return _as_typed(text, session, is_about_a_table=is_about_a_table)
+        setting = getattr(error, "setting", None)
+        return as_typed(text, session.typed, setting=setting, is_about_a_table=is_about_a_table)
     if isinstance(error, OSError):
         reason = error.strerror or text or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename is not None else reason
     return f"a defect of millstream's, please report it: {type(error).__name__}: {text} (--debug shows where)"
-
-
-def _as_typed(text: str, session: Session, *, is_about_a_table: bool = False) -> str:
-    from millstream.terminal.spelling import as_typed
-
-    return as_typed(text, session.typed, is_about_a_table=is_about_a_table)
 
 
 @contextmanager

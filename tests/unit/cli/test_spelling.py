@@ -8,21 +8,37 @@ from millstream.terminal.spelling import as_typed
 
 
 @pytest.mark.parametrize(
-    ("command", "text", "expected"),
+    ("setting", "text", "expected"),
     [
         (
-            "load",
+            "value_format",
             "value_format is 'x': it is one of raw, json",
             "--value-format is 'x': it is one of raw, json",
         ),
+        ("schema", "schema is not for value_format=raw", "--schema is not for --value-format raw"),
+        ("schema", "schema: the column id is there twice", "--schema: the column id is there twice"),
+        ("schema", "schema: the column schema is there twice", "--schema: the column schema is there twice"),
+        ("schema", "schema: the column group_id is wrong", "--schema: the column group_id is wrong"),
+        ("checks", "check 'price >': it ends", "--check 'price >': it ends"),
+        ("checks", "checks has an empty check", "--check has an empty check"),
+        ("starting", "starting is 'soon': it is one of", "--starting is 'soon': it is one of"),
         (
-            "load",
-            "a schema makes no sense with value_format=raw",
-            "a schema makes no sense with --value-format raw",
+            "target_file_size",
+            "target_file_size needs compact=True: so",
+            "--target-file-size needs --compact: so",
         ),
-        ("load", "schema: the column id is there twice", "--schema: the column id is there twice"),
-        ("load", "check 'price >': it ends", "--check 'price >': it ends"),
-        ("load", "starting is 'soon': it is one of", "--starting is 'soon': it is one of"),
+        ("partition_by", "topic:x: leave partition_by out", "topic:x: leave --partition-by out"),
+        ("starting", "auto.offset.reset: use starting instead", "auto.offset.reset: use --starting instead"),
+        ("topics", "topics is empty", "TOPIC is empty"),
+    ],
+)
+def test_the_setting_that_an_error_carries(setting: str, text: str, expected: str) -> None:
+    assert as_typed(text, ["load", "t"], setting=setting) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "expected"),
+    [
         (
             "load",
             "confirm it with fail_on_data_loss=False (--accept-data-loss); or",
@@ -33,7 +49,6 @@ from millstream.terminal.spelling import as_typed
             'load it with on_recreated="append" (--on-recreated append), which',
             "load it with --on-recreated append, which",
         ),
-        ("load", "so it needs compact=True: how", "so it needs compact=True: how"),
         ("load", "group.instance.id is 'a b': it must have", "--instance-id is 'a b': it must have"),
         (
             "load",
@@ -62,9 +77,9 @@ def test_an_error_in_the_words_of_the_command(command: str, text: str, expected:
 
 
 def test_what_the_user_typed_stays() -> None:
-    typed = ["load", "t", "--schema", "group_id STRING, group_id STRING"]
-    text = "schema: the column group_id is there twice"
-    assert as_typed(text, typed) == "--schema: the column group_id is there twice"
+    typed = ["load", "t", "--schema", "group_id STRING"]
+    text = "orders-0: the column group_id is missing"
+    assert as_typed(text, typed) == text
 
 
 def test_what_is_quoted_stays() -> None:
@@ -84,20 +99,16 @@ def test_who_knows_property_is_not_told_of_it() -> None:
     ("text", "expected"),
     [
         (
-            "the table lacks the columns client_id. Let the load add them (add_columns=True, --add-columns)",
-            "the table lacks the columns client_id. Let the load add them (--add-columns)",
+            "the table lacks the columns client_id. Add them with add_columns=True (--add-columns)",
+            "the table lacks the columns client_id. Add them with --add-columns",
         ),
         (
-            "topic:x: a topic has no partition columns: leave partition_by out",
-            "topic:x: a topic has no partition columns: leave out --partition-by",
+            "create it with its partitions, or leave out partition_by (--partition-by)",
+            "create it with its partitions, or leave out --partition-by",
         ),
         (
-            "it has no group_id: allow add_columns, or add them yourself",
-            "it has no group_id: give --add-columns, or add them yourself",
-        ),
-        (
-            "as when the table was made (partition_by=…, --partition-by 'date(_timestamp) AS day'), or",
-            "as when the table was made (--partition-by 'date(_timestamp) AS day'), or",
+            "as when the table was made: partition_by=… (--partition-by 'date(_timestamp) AS day'), or",
+            "as when the table was made: --partition-by 'date(_timestamp) AS day', or",
         ),
     ],
 )

@@ -12,13 +12,12 @@ import typer
 
 from millstream.cli import completion
 from millstream.cli.properties import unescaped
-from millstream.spark.load.declarations import CYCLES, SPARK, Setting, declared, options
-from millstream.spark.load.settings import LoadSettings, Shaping
+from millstream.spark.load.declarations import CYCLES, SPARK, Setting, declared
+from millstream.spark.load.settings import OPTIONS, LoadSettings, Shaping
 from millstream.spark.sinks.kinds import usages
 from millstream.terminal.outcome import UsageError
 
 SETTINGS: Final = {each.name: each for each in declared(LoadSettings)}
-OPTIONS: Final = options(LoadSettings)
 
 _TYPES: Final[Mapping[str, Any]] = {
     "bool": bool,

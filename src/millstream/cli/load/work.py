@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli.clients import client_properties, open_admin
-from millstream.cli.load.options import OPTIONS, SETTINGS
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
 from millstream.cli.properties import read_properties
 from millstream.cli.signals import signals_held
 from millstream.errors import UnknownTopicOrPartitionError
+from millstream.spark.load.settings import CLIENT_SETTINGS, OPTIONS
 from millstream.terminal.broker_check import require_broker
 from millstream.terminal.outcome import DONE, CommandError, UsageError, warn
 from millstream.terminal.output import count, print_json, print_table
@@ -107,9 +107,7 @@ def _load(order: LoadOrder) -> Iterator[Load]:
 
 def _not_properties() -> dict[str, str]:
     """Consumer settings that a load has an option for, or no use."""
-    own = {
-        each.client_setting: f"use {OPTIONS[each.name]}" for each in SETTINGS.values() if each.client_setting
-    }
+    own = {kafka: f"use {OPTIONS[name]}" for kafka, name in CLIENT_SETTINGS.items()}
     return {**own, "enable.auto.commit": "a load commits by itself"}
 
 

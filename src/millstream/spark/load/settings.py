@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Literal
 
-from millstream.errors import ConfigError
 from millstream.spark.load.declarations import (
     CYCLES,
     SHAPE,
@@ -23,6 +22,8 @@ from millstream.spark.load.declarations import (
     Setting,
     about,
     declared,
+    options,
+    setting_error,
 )
 from millstream.suggestions import nearest
 
@@ -129,9 +130,9 @@ class Shaping:
         self._check_format()
         self._check_csv()
         if any(not check.strip() for check in self.checks):
-            raise ConfigError("checks has an empty check: leave it out", setting="checks")
+            raise setting_error("checks has an empty check: leave it out")
         if self.sql is not None and not self.sql.strip().rstrip(";"):
-            raise ConfigError("sql is empty: leave it out", setting="sql")
+            raise setting_error("sql is empty: leave it out")
 
     def _check(self, setting: Setting) -> None:
         name, value = setting.name, getattr(self, setting.name)
@@ -150,7 +151,7 @@ class Shaping:
         elif setting.not_empty and not value:
             problem = "empty: give it a name"
         if problem:
-            raise ConfigError(f"{name} is {problem}", setting=name)
+            raise setting_error(f"{name} is {problem}")
 
     def _implied(self) -> str:
         if self.avro_schema is not None:
@@ -160,27 +161,25 @@ class Shaping:
     def _check_format(self) -> None:
         name = self.format
         if name in ("json", "csv") and not (self.schema or "").strip():
-            raise ConfigError(
-                f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'", setting="value_format"
-            )
+            raise setting_error(f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'")
         if name == RAW and self.schema is not None:
-            raise _problem("schema", "is not for value_format=raw: choose json, avro or csv")
+            raise setting_error("schema is not for value_format=raw: choose json, avro or csv")
         if (name == "avro") != (self.avro_schema is not None):
-            raise _problem("avro_schema", "and value_format=avro go together: give both, or neither")
+            raise setting_error("avro_schema and value_format=avro go together: give both, or neither")
         if self.avro_prefix != "none" and name != "avro":
-            raise _problem("avro_prefix", f"is not for value_format={name}: give an avro_schema as well")
+            raise setting_error(f"avro_prefix is not for value_format={name}: give an avro_schema as well")
 
     def _check_csv(self) -> None:
         delimiter, quote = self.csv_delimiter, self.csv_quote
         if len(delimiter.encode()) != 1 or delimiter in "\r\n":
-            raise _problem("csv_delimiter", f"is {delimiter!r}: it must be one ASCII character")
+            raise setting_error(f"csv_delimiter is {delimiter!r}: it must be one ASCII character")
         if quote and (len(quote.encode()) != 1 or quote in "\r\n"):
-            raise _problem("csv_quote", f"is {quote!r}: it must be one ASCII character, or empty")
+            raise setting_error(f"csv_quote is {quote!r}: it must be one ASCII character, or empty")
         if quote == delimiter:
-            raise _problem("csv_quote", f"is {quote!r}, as is the delimiter: choose another character")
+            raise setting_error(f"csv_quote is {quote!r}, as is the delimiter: choose another character")
         if (delimiter, quote) != (",", '"') and self.format != "csv":
             name = "csv_delimiter" if delimiter != "," else "csv_quote"
-            raise _problem(name, f"is not for value_format={self.format}: leave it out, or choose csv")
+            raise setting_error(f"{name} is not for value_format={self.format}: leave it out, or choose csv")
 
     @property
     def format(self) -> str:
@@ -312,13 +311,12 @@ class LoadSettings(Shaping):
     def __post_init__(self) -> None:
         Shaping.__post_init__(self)  # super() does not work in a class with slots
         if not self.topics:
-            raise ConfigError("topics is empty: name at least one", setting="topics")
+            raise setting_error("topics is empty: name at least one")
         object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if self.target_file_size is not None and not self.compact:
-            raise ConfigError(
+            raise setting_error(
                 "target_file_size is how large files become that are joined, so it needs compact=True: how "
-                "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)",
-                setting="target_file_size",
+                "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)"
             )
 
     @property
@@ -333,5 +331,11 @@ class LoadSettings(Shaping):
         return Shaping(**{each.name: getattr(self, each.name) for each in fields(Shaping)})
 
 
-def _problem(setting: str, text: str) -> ConfigError:
-    return ConfigError(f"{setting} {text}", setting=setting)
+OPTIONS: Final = options(LoadSettings)
+"""The option of each setting that has one: ``max_records`` is ``--max-records``."""
+CLIENT_SETTINGS: Final = {
+    each.client_setting: each.name for each in declared(LoadSettings) if each.client_setting
+}
+"""Consumer settings, under Kafka's names, that are settings of a load."""
+CLIENT_OPTIONS: Final = {kafka.replace(".", "_"): OPTIONS[name] for kafka, name in CLIENT_SETTINGS.items()}
+"""Consumer settings, under Python's names, that are options of the command."""

@@ -81,7 +81,8 @@ def sink_for(
     kind = kind_of(address)
     if target_file_size is not None and not kind.has_files:
         raise ConfigError(
-            f"target_file_size is for sinks with files, and {kind.usage} has none: leave it out"
+            f"target_file_size is for sinks with files, and {kind.usage} has none: leave it out",
+            setting="target_file_size",
         )
     return kind.make(SinkAddress(address, topics, settings, target_file_size))
 

@@ -58,7 +58,7 @@ def load(**settings: Any) -> Load:
         ({"value_format": "json"}, "needs a schema"),
         ({"value_format": "csv"}, "needs a schema"),
         ({"value_format": "avro"}, "avro_schema and value_format=avro go together"),
-        ({"value_format": "raw", **SHAPED}, "makes no sense with value_format=raw"),
+        ({"value_format": "raw", **SHAPED}, "schema is not for value_format=raw"),
         ({"value_format": "xml"}, "it is one of raw, json, avro, csv"),
         ({**SHAPED, "csv_delimiter": ";"}, "say nothing of value_format=json"),
         ({**SHAPED, "avro_prefix": "confluent"}, "says nothing of value_format=json"),

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from millstream.config import AdminConfig, ConsumerConfig
 from millstream.errors import ConfigError
-from millstream.spark.load.declarations import declared
-from millstream.spark.load.settings import LoadSettings
+from millstream.spark.load.settings import CLIENT_SETTINGS, LoadSettings
 
 _MEMBER_DEFAULTS: Final[dict[str, object]] = {
     # A driver that was killed is missed after 10 s instead of 45: the next one need not wait longer.
@@ -30,12 +29,10 @@ class Clients:
 
     def __init__(self, settings: LoadSettings) -> None:
         given = {name.replace("_", "."): value for name, value in (settings.properties or {}).items()}
-        own = {each.client_setting: each.name for each in declared(LoadSettings)}
         for name in given:
-            if name in own:
-                raise ConfigError(
-                    f"{name} is no property of a load: use {own[name]} instead", setting=own[name]
-                )
+            if name in CLIENT_SETTINGS:
+                own = CLIENT_SETTINGS[name]
+                raise ConfigError(f"{name} is no property of a load: use {own} instead", setting=own)
             if name == "enable.auto.commit":
                 raise ConfigError(f"{name} is no property of a load: a load commits by itself")
         self._given = given

@@ -55,7 +55,8 @@ def _check_names(text: str, schema: pa.Schema) -> None:
             raw = "value" in schema.names and "offset" in schema.names
             hint = "; what values hold is known with a schema only" if raw else ""
             raise ConfigError(
-                f"check {text!r}: there is no column {name!r}. There are {', '.join(schema.names)}{hint}"
+                f"check {text!r}: there is no column {name!r}. There are {', '.join(schema.names)}{hint}",
+                setting="checks",
             )
 
 

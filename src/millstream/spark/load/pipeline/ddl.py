@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from millstream.errors import ConfigError
+from millstream.spark.load.declarations import setting_error
 from millstream.suggestions import nearest
 
 _TOKEN: Final = re.compile(
@@ -68,7 +68,7 @@ class _Parser:
         seen: set[str] = set()
         for field in fields:
             if field.name.lower() in seen:
-                raise ConfigError(f"schema: the column {field.name} is there twice (capitals do not count)")
+                raise setting_error(f"schema: the column {field.name} is there twice (capitals do not count)")
             seen.add(field.name.lower())
         return pa.schema(fields)
 
@@ -80,7 +80,7 @@ class _Parser:
         while at < end:
             match = _TOKEN.match(self._text, at)
             if match is None:
-                raise ConfigError(
+                raise setting_error(
                     f"schema: {self._text[at:].strip()[:20]!r} cannot be read; a name with other characters "
                     "than letters, digits and _ is written in `backquotes`"
                 )
@@ -110,7 +110,8 @@ class _Parser:
 
     def _fail(self, what: str) -> NoReturn:
         got = self._peek()
-        raise ConfigError(f"schema: {what}, but there is {got!r}" if got else f"schema: {what}, but it ends")
+        found = f"there is {got!r}" if got else "it ends"
+        raise setting_error(f"schema: {what}, but {found}")
 
     def _fields(self, end: str) -> list[Any]:
         fields = [self._field()]
@@ -139,7 +140,7 @@ class _Parser:
     def _type(self, column: str) -> Any:
         word = self._next()[1].upper()
         if word == _END:
-            raise ConfigError(f"schema: the column {column} has no type")
+            raise setting_error(f"schema: the column {column} has no type")
         nested: dict[str, Callable[[str], Any]] = {
             "ARRAY": self._array,
             "MAP": self._map,
@@ -152,7 +153,7 @@ class _Parser:
         if word not in self._types:
             known = [*self._types, "DECIMAL", *nested]
             near = nearest(word, known, cutoff=0.0)[0]
-            raise ConfigError(
+            raise setting_error(
                 f"schema: the column {column} is of type {word}, which a load cannot make; {near}?"
             )
         return self._types[word]
@@ -192,7 +193,7 @@ class _Parser:
             scale = self._number(column) if self._take(",") else 0
             self._expect(")", f"the DECIMAL of {column}")
         if not 0 < precision <= 38 or scale > precision:
-            raise ConfigError(
+            raise setting_error(
                 f"schema: the column {column} is DECIMAL({precision},{scale}): at most 38 digits, of which "
                 "no more than all behind the point"
             )
@@ -201,7 +202,7 @@ class _Parser:
     def _number(self, column: str) -> int:
         _, text = self._next()
         if not text.isdigit():
-            raise ConfigError(f"schema: the DECIMAL of {column} needs numbers, not {text!r}")
+            raise setting_error(f"schema: the DECIMAL of {column} needs numbers, not {text!r}")
         return int(text)
 
 

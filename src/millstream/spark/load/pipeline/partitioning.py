@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigError
+from millstream.spark.load.declarations import setting_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class Partitioning:
                 self.derived += (_derived(found, schema),)
                 self.names += (self.derived[-1].name,)
         if len(set(self.names)) < len(self.names):
-            raise ConfigError(f"partition_by names a column twice: {', '.join(self.names)}")
+            raise setting_error(f"partition_by names a column twice: {', '.join(self.names)}")
         self.schema = schema
         for one in self.derived:
             self.schema = self.schema.append(one.field())
@@ -76,7 +76,7 @@ class Partitioning:
 
 def _column(name: str, schema: pa.Schema) -> str:
     if name not in schema.names:
-        raise ConfigError(
+        raise setting_error(
             f"partition_by: there is no column {name!r}. There are {', '.join(schema.names)}; or add one, "
             "as in 'date(_timestamp) AS day'"
         )
@@ -88,13 +88,15 @@ def _derived(found: re.Match[str], schema: pa.Schema) -> Derived:
 
     function, source, name = found[1].lower(), _column(found[2], schema), found[3]
     if function not in _FUNCTIONS:
-        raise ConfigError(
+        raise setting_error(
             f"partition_by: {found[0].strip()!r} uses {function}: there are {', '.join(_FUNCTIONS)}; "
             "derive other columns with sql"
         )
     kind = schema.field(source).type
     if not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and function != "hour")):
-        raise ConfigError(f"partition_by: {found[0].strip()!r} needs a date or time, and {source} is {kind}")
+        raise setting_error(
+            f"partition_by: {found[0].strip()!r} needs a date or time, and {source} is {kind}"
+        )
     if name.lower() in (other.lower() for other in schema.names):
-        raise ConfigError(f"partition_by: the table has a column {name} already: choose another name")
+        raise setting_error(f"partition_by: the table has a column {name} already: choose another name")
     return Derived(name, function, source)

@@ -97,7 +97,7 @@ class Pipeline:
             except Exception as error:
                 if not sql.is_spark_error(error):
                     raise
-                raise ConfigError(f"check {check!r}: {sql.said(error)}") from error
+                raise ConfigError(f"check {check!r}: {sql.said(error)}", setting="checks") from error
 
     def run(
         self,

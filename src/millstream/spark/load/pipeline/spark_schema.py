@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError
+from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def arrow_schema(schema: Any, what: str) -> pa.Schema:
     for field in schema.jsonValue()["fields"]:
         name = field["name"]
         if name.lower() in (other.name.lower() for other in fields):
-            raise ConfigError(f"{what} has two columns {name}: give one of them another name with AS")
+            raise setting_error(f"{what} has two columns {name}: give one of them another name with AS")
         fields.append(pa.field(name, _type(field["type"], name, what)))
     return pa.schema(fields)
 
@@ -43,7 +44,7 @@ def _type(given: Any, column: str, what: str) -> Any:
         return ddl.parse(f"x {given}").field(0).type
     except ConfigError as error:
         hint = ": CAST it to one" if given == "void" else ""
-        raise ConfigError(
+        raise setting_error(
             f"{what} has a column {column} of type {given}, which no table has{hint}"
         ) from error
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigError
+from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import columns, ddl, frames
 from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.pipeline.spark_schema import arrow_schema
@@ -53,12 +53,12 @@ def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
         except Exception as error:
             if not is_spark_error(error):
                 raise
-            raise ConfigError(f"sql: {said(error)}") from error
+            raise setting_error(f"sql: {said(error)}") from error
     schema = arrow_schema(found, "sql: the result")
     positions = [name for name in _positions(shaping) if name in schema.names]
     if not shaping.is_raw and positions and len(positions) < 3:
         missing = set(_positions(shaping)) - set(positions)
-        raise ConfigError(
+        raise setting_error(
             f"sql keeps {', '.join(positions)} but not {', '.join(sorted(missing))}: keep all, or none"
         )
     if len(positions) == 3:
@@ -66,7 +66,7 @@ def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
         return QueryShape(schema, aggregates=False)
     for name in columns.POSITIONS:
         if name in schema.names:
-            raise ConfigError(f"sql: the column {name} is one that a load adds: rename it with AS")
+            raise setting_error(f"sql: the column {name} is one that a load adds: rename it with AS")
     return QueryShape(columns.with_positions(list(schema)), aggregates=True)
 
 
@@ -77,7 +77,7 @@ def _positions(shaping: Shaping) -> tuple[str, ...]:
 def _check_positions(schema: pa.Schema, shaping: Shaping) -> None:
     for name, field in zip(_positions(shaping), columns.position_fields(), strict=False):
         if not schema.field(name).type.equals(field.type):
-            raise ConfigError(f"sql: {name} must stay as it is: it says which record a row came from")
+            raise setting_error(f"sql: {name} must stay as it is: it says which record a row came from")
 
 
 def run(

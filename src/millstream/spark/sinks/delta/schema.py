@@ -82,8 +82,8 @@ def check_partition_columns(schema: pa.Schema, found: Sequence[str], directory: 
     if lacking:
         raise SchemaConflictError(
             f"the Delta table {directory} is partitioned by {', '.join(found)}, and the load has no column "
-            f"{', '.join(lacking)}. Say how to compute it, as when the table was created (partition_by=…, "
-            f"--partition-by 'date(_timestamp) AS {lacking[0]}'), or add it to the schema"
+            f"{', '.join(lacking)}. Say how to compute it, as when the table was created: partition_by=… "
+            f"(--partition-by 'date(_timestamp) AS {lacking[0]}'), or add it to the schema"
         )
 
 
@@ -121,7 +121,7 @@ def check_files(snapshot: DeltaSnapshot, wanted: Schema, files: Iterable[DataFil
         names = ", ".join(column.name for column in missing)
         raise SchemaConflictError(
             f"the Delta table {directory} has lost the columns {names} while it was being loaded. Let the "
-            "load add them again (add_columns=True, --add-columns), or leave them out of its schema"
+            "load add them again with add_columns=True (--add-columns), or leave them out of its schema"
         )
     divided = snapshot.handle.metadata().partition_columns
     if any(set(file.partition_values) != set(divided) for file in files):
@@ -156,7 +156,7 @@ def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
         if not allowed:
             raise SchemaConflictError(
                 f"the Delta table {table.directory} lacks the columns {names}. Let the load add them "
-                "(add_columns=True, --add-columns), or leave them out of its schema"
+                "with add_columns=True (--add-columns), or leave them out of its schema"
             )
         try:
             snapshot.handle.alter.add_columns([Field(c.name, c.type, nullable=True) for c in missing])

@@ -97,7 +97,7 @@ def check_fit(relation: Relation, table: str, schema: pa.Schema, *, add: bool) -
     wrong = _misfits(relation.columns, schema)
     if missing and not add:
         listed = ", ".join(f"{field.name} {column_type(field.type).target}" for field in missing)
-        wrong.append(f"it has no {listed}: allow add_columns, or add them yourself")
+        wrong.append(f"it has no {listed}: allow add_columns (--add-columns), or add them yourself")
     if wrong:
         raise SchemaConflictError(f"the table {table} does not fit: {'; '.join(wrong)}")
     return missing

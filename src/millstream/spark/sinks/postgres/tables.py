@@ -87,7 +87,8 @@ def _check_partitions(connection: Connection, name: TableName, tables: Tables) -
     if found is None or found[0] != "p":
         raise SinkError(
             f"PostgreSQL wants partitions to be made ahead: create {name} with PARTITION BY "
-            f"({', '.join(tables.partition_by)}) and its partitions, or leave partition_by out"
+            f"({', '.join(tables.partition_by)}) and its partitions, or leave out "
+            "partition_by (--partition-by)"
         )
 
 

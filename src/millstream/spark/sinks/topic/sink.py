@@ -100,9 +100,14 @@ class TopicSink:
     def check(self, tables: Tables) -> None:
         """Raise ConfigError for rows that cannot become records."""
         if tables.partition_by:
-            raise ConfigError(f"{self.name}: a topic has no partition columns: leave partition_by out")
+            raise ConfigError(
+                f"{self.name}: a topic has no partition columns: leave partition_by out",
+                setting="partition_by",
+            )
         if tables.add_columns:
-            raise ConfigError(f"{self.name}: a topic has no columns to add to: leave add_columns out")
+            raise ConfigError(
+                f"{self.name}: a topic has no columns to add to: leave add_columns out", setting="add_columns"
+            )
         if self._key is None:
             return
         if tables.positions[0] == "topic":

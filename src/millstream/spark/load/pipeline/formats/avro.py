@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigError
 from millstream.serde import AvroDeserializer
+from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats.avro_types import columns, converter
 from millstream.spark.load.pipeline.formats.parsed import (
@@ -38,11 +38,13 @@ def schema_text(given: str) -> str:
         try:
             text = Path(given).read_text()
         except OSError as error:
-            raise ConfigError(f"avro_schema: {given!r} is no JSON, and no file: {error.strerror}") from error
+            raise setting_error(
+                f"avro_schema: {given!r} is not JSON, nor a file: {error.strerror}"
+            ) from error
     try:
         json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"avro_schema is not JSON: {error}") from error
+        raise setting_error(f"avro_schema is not JSON: {error}") from error
     return text
 
 
@@ -98,10 +100,10 @@ def _chosen(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """The columns that the user named, if the values have them, of these types."""
     for field in schema:
         if field.name not in found.names:
-            raise ConfigError(f"schema: the Avro record has no field {field.name}")
+            raise setting_error(f"schema: the Avro record has no field {field.name}")
         kind = found.field(field.name).type
         if not kind.equals(field.type):
-            raise ConfigError(
+            raise setting_error(
                 f"schema: {field.name} is {ddl.type_name(field.type)}, but {ddl.type_name(kind)} in Avro"
             )
     return schema

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigError
+from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline.formats.parsed import BadColumnError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def columns(schema: Any) -> pa.Schema:
     import pyarrow as pa
 
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        raise ConfigError("avro_schema must be a record: its fields are the table's columns")
+        raise setting_error("avro_schema must be a record: its fields are the table's columns")
     types = _Types()
     return pa.schema(types.fields(schema, ""))
 
@@ -39,7 +39,7 @@ class _Types:
     def fields(self, record: Mapping[str, Any], path: str) -> list[Any]:
         name = record["name"]
         if name in self._open:
-            raise ConfigError(f"avro_schema: {path} contains itself, and a column cannot")
+            raise setting_error(f"avro_schema: {path} contains itself, and a column cannot")
         self._named[name] = record
         self._open.append(name)
         found = [self._field(field, path) for field in record["fields"]]
@@ -58,7 +58,7 @@ class _Types:
         if isinstance(given, list):
             others = [one for one in given if one != "null"]
             if len(others) != 1:
-                raise ConfigError(
+                raise setting_error(
                     f"avro_schema: {path} is a union of several types: only null and one other fit"
                 )
             return self._type(others[0], path)[0], len(others) < len(given)
@@ -111,7 +111,7 @@ def _scalar(given: Mapping[str, Any], path: str) -> Any:
         "enum": pa.string(),
     }
     if logical in ("time-millis", "time-micros") or given["type"] not in types:
-        raise ConfigError(
+        raise setting_error(
             f"avro_schema: {path} is of type {logical or given['type']}, which no column can be"
         )
     return logical_types.get(str(logical), types[given["type"]])
