@@ -16,6 +16,7 @@ from millstream.broker.groups.state import states
 from millstream.broker.setting_tables import broker_table, topic_table
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.membership import phases
+from millstream.serde import FORMATS
 from millstream.settings import Settings
 from millstream.spark.load.declarations import settings_table as load_settings_table
 from millstream.spark.load.settings import LoadSettings
@@ -51,6 +52,15 @@ def refused_table() -> str:
     return table(("setting", "why"), ((", ".join(names), reason) for reason, names in reasons.items()))
 
 
+def formats_table() -> str:
+    """Return the formats of keys and values that have a name."""
+    rows = (
+        (f"`{each.name}`", each.encoding, each.python, (each.arrow or "").rstrip("_"))
+        for each in FORMATS.values()
+    )
+    return table(("name", "bytes", "Python", "column of `poll_arrow`"), rows)
+
+
 def protocol_table() -> str:
     """Return every API that the broker speaks, with its versions."""
     notes = handler_notes()
@@ -75,6 +85,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
     "refused settings": refused_table,
     "load settings": lambda: load_settings_table(LoadSettings),
+    "value formats": formats_table,
     "protocol": protocol_table,
     "group states": lambda: picture(states.mermaid()),
     "member phases": lambda: picture(phases.mermaid()),

@@ -1,9 +1,8 @@
-"""Keys and values to bytes and back: by name, or by any callable.
+"""Serializers and deserializers of keys and values: a format by name (``FORMATS``), or any callable.
 
-Names stand for the formats of Kafka's own serializers, so that programs in Java and in Python read each
-other: ``int`` is 4 bytes, big-endian; ``long`` 8; ``short`` 2; ``float`` and ``double`` are IEEE 754;
-``string`` is UTF-8; ``uuid`` is its text; ``boolean`` is one byte. ``json`` is JSON in UTF-8. The names of
-Kafka's Java classes are understood as well. Null stays None and reaches no serializer or deserializer.
+The named formats are those of Kafka's own serializers, so that programs in Java and in Python read each
+other's records; the names of Kafka's Java classes are accepted too. Null is None and is never passed to a
+serializer or deserializer. A new format is one ``ValueFormat`` in ``FORMATS``.
 """
 
 from __future__ import annotations
@@ -12,12 +11,15 @@ import io
 import json
 import re
 import struct
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ConfigError, DeserializationError, SerializationError
 from millstream.extras import require
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 Serializer = Callable[[Any], bytes]
 Deserializer = Callable[[bytes], Any]
@@ -25,7 +27,7 @@ Schema = str | Mapping[str, Any] | Sequence[Any]
 """An Avro schema: as JSON, or as that JSON read into a dict (or a list, for a union)."""
 
 
-# ---- the formats ----
+# ---- the named formats ----
 
 
 def _bytes_to_bytes(value: Any) -> bytes:
@@ -48,23 +50,6 @@ def _string_from_bytes(raw: bytes) -> str:
     return str(raw, "utf-8")
 
 
-def _number(layout: str, python_type: type[float] | type[int]) -> tuple[Serializer, Deserializer]:
-    """Make the two functions of a fixed-size number. A bool is no number here, and an int is a fine float."""
-    packer = struct.Struct(layout)
-
-    def to_bytes(value: Any) -> bytes:
-        if isinstance(value, bool) or not isinstance(value, int | python_type):
-            raise TypeError(f"it is a {type(value).__name__}, not a number of type {python_type.__name__}")
-        return packer.pack(value)
-
-    def from_bytes(raw: bytes) -> Any:
-        if len(raw) != packer.size:
-            raise ValueError(f"it has {len(raw)} bytes instead of {packer.size}")
-        return packer.unpack(raw)[0]
-
-    return to_bytes, from_bytes
-
-
 def _json_to_bytes(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
@@ -74,13 +59,17 @@ def _json_from_bytes(raw: bytes) -> Any:
 
 
 def _uuid_to_bytes(value: Any) -> bytes:
-    if not isinstance(value, uuid.UUID):
+    from uuid import UUID
+
+    if not isinstance(value, UUID):
         raise TypeError(f"it is a {type(value).__name__}, not a UUID")
     return str(value).encode()
 
 
-def _uuid_from_bytes(raw: bytes) -> uuid.UUID:
-    return uuid.UUID(str(raw, "ascii"))
+def _uuid_from_bytes(raw: bytes) -> UUID:
+    from uuid import UUID
+
+    return UUID(str(raw, "ascii"))
 
 
 def _boolean_to_bytes(value: Any) -> bytes:
@@ -95,18 +84,61 @@ def _boolean_from_bytes(raw: bytes) -> bool:
     return raw == b"\x01"
 
 
-_FORMATS: dict[str, tuple[Serializer, Deserializer]] = {
-    "bytes": (_bytes_to_bytes, bytes),
-    "string": (_string_to_bytes, _string_from_bytes),
-    "short": _number(">h", int),
-    "int": _number(">i", int),
-    "long": _number(">q", int),
-    "float": _number(">f", float),
-    "double": _number(">d", float),
-    "boolean": (_boolean_to_bytes, _boolean_from_bytes),
-    "uuid": (_uuid_to_bytes, _uuid_from_bytes),
-    "json": (_json_to_bytes, _json_from_bytes),
+@dataclass(frozen=True, slots=True)
+class ValueFormat:
+    """A format with a name. ``poll_arrow``, the command line and the documentation derive from it."""
+
+    name: str
+    encoding: str
+    """What the bytes are, in the documentation's words."""
+    python: str
+    """What a deserialized value is, in the documentation's words."""
+    serialize: Serializer | None
+    """None where a schema is needed to write."""
+    deserialize: Deserializer | None
+    """None for Avro, whose reader is made when it is asked for."""
+    arrow: str | None = None
+    """The name of pyarrow's function for the type of ``poll_arrow``'s column; None without one."""
+    layout: str | None = None
+    """The layout of a number of fixed size, as ``struct`` and numpy write it."""
+
+
+def _number(name: str, layout: str, python_type: type[float] | type[int], arrow: str) -> ValueFormat:
+    """Return the format of a number of fixed size. A bool is no number here, and an int is a fine float."""
+    packer = struct.Struct(layout)
+
+    def to_bytes(value: Any) -> bytes:
+        if isinstance(value, bool) or not isinstance(value, int | python_type):
+            raise TypeError(f"it is a {type(value).__name__}, not a number of type {python_type.__name__}")
+        return packer.pack(value)
+
+    def from_bytes(raw: bytes) -> Any:
+        if len(raw) != packer.size:
+            raise ValueError(f"it has {len(raw)} bytes instead of {packer.size}")
+        return packer.unpack(raw)[0]
+
+    kind = "IEEE 754, " if python_type is float else ""
+    encoding = f"{packer.size} bytes, {kind}big-endian"
+    return ValueFormat(name, encoding, python_type.__name__, to_bytes, from_bytes, arrow, layout)
+
+
+FORMATS: Final = {
+    each.name: each
+    for each in (
+        ValueFormat("bytes", "as they are", "bytes", _bytes_to_bytes, bytes, "binary"),
+        ValueFormat("string", "UTF-8", "str", _string_to_bytes, _string_from_bytes, "string"),
+        _number("short", ">h", int, "int16"),
+        _number("int", ">i", int, "int32"),
+        _number("long", ">q", int, "int64"),
+        _number("float", ">f", float, "float32"),
+        _number("double", ">d", float, "float64"),
+        ValueFormat("boolean", "one byte, 0 or 1", "bool", _boolean_to_bytes, _boolean_from_bytes, "bool_"),
+        ValueFormat("uuid", "its text", "uuid.UUID", _uuid_to_bytes, _uuid_from_bytes),
+        ValueFormat("json", "JSON in UTF-8", "what json.loads returns", _json_to_bytes, _json_from_bytes),
+        ValueFormat("avro", "an Avro object container with one datum", "what fastavro returns", None, None),
+    )
 }
+"""The formats by name."""
 
 _JAVA_CLASS = re.compile(r"org\.apache\.kafka\.common\.serialization\.(\w+?)(?:Des|S)erializer")
 _JAVA_NAMES = {"bytearray": "bytes", "bytebuffer": "bytes", "integer": "int"}
@@ -135,8 +167,9 @@ class AvroSerializer:
 class AvroDeserializer:
     """Reads one Avro datum.
 
-    With a schema, the bytes are a bare datum that was written with it. Without one, they are an object
-    container, which carries its schema, with one datum inside. ``reader_schema``: the shape to return it in.
+    With ``schema``, the bytes are a bare datum that was written with it. Without it, they are an object
+    container, which carries its schema, with one datum inside. ``reader_schema`` is the schema
+    of the returned value.
     """
 
     def __init__(self, schema: Schema | None = None, *, reader_schema: Schema | None = None) -> None:
@@ -165,7 +198,7 @@ class AvroDeserializer:
 
 
 class _Fastavro:
-    """The fastavro module, in a form that can be pickled with the objects that hold it."""
+    """The fastavro module, as an object that can be pickled."""
 
     def __init__(self) -> None:
         self.module: Any = require("fastavro", "avro")
@@ -184,43 +217,47 @@ class _Fastavro:
 
 
 def serializer(choice: str | Serializer, setting: str = "serializer") -> Serializer:
-    """Return the serializer of a name, or the callable itself. ``setting`` is what an error calls it."""
+    """Return the serializer of a name, or the callable itself. ``setting`` names it in an error."""
     if callable(choice):
         return choice
-    if choice == "avro":
-        raise ConfigError(f"{setting}: 'avro' needs a schema to write with: use serde.AvroSerializer(schema)")
-    return _FORMATS[_known(choice, setting)][0]
+    found = _named(choice, setting)
+    if found.serialize is None:
+        raise ConfigError(
+            f"{setting}: 'avro' needs a schema to write with: use serde.AvroSerializer(schema)",
+            setting=setting,
+        )
+    return found.serialize
 
 
 def deserializer(choice: str | Deserializer, setting: str = "deserializer") -> Deserializer:
-    """Return the deserializer of a name, or the callable itself. ``setting`` is what an error calls it."""
+    """Return the deserializer of a name, or the callable itself. ``setting`` names it in an error."""
     if callable(choice):
         return choice
-    if choice == "avro":
-        return AvroDeserializer()
-    return _FORMATS[_known(choice, setting)][1]
+    return _named(choice, setting).deserialize or AvroDeserializer()
 
 
 def format_name(choice: object) -> str | None:
-    """Return the name of the chosen format, in our spelling; None for a callable or an unknown name."""
+    """Return the name of a format, also for a Java class; None for a callable or an unknown name."""
     if not isinstance(choice, str):
         return None
     if java := _JAVA_CLASS.fullmatch(choice):
         name = java[1].lower()
         choice = _JAVA_NAMES.get(name, name)
-    return choice if choice in _FORMATS or choice == "avro" else None
+    return choice if choice in FORMATS else None
 
 
-def _known(choice: object, setting: str) -> str:
+def _named(choice: object, setting: str) -> ValueFormat:
     name = format_name(choice)
     if name is None:
-        known = ", ".join([*_FORMATS, "avro"])
-        raise ConfigError(f"{setting} is {choice!r}: it must be a callable, or one of {known}")
-    return name
+        known = ", ".join(FORMATS)
+        raise ConfigError(
+            f"{setting} is {choice!r}: it must be a callable, or one of {known}", setting=setting
+        )
+    return FORMATS[name]
 
 
 def serialize(serializer: Serializer, value: Any, topic: str, part: str = "value") -> bytes | None:
-    """Turn a key or value (``part`` says which) into bytes; None stays None. Raises SerializationError."""
+    """Serialize a key or value (``part`` says which); None stays None. Raises SerializationError."""
     if value is None:
         return None
     try:
@@ -238,7 +275,7 @@ def serialize(serializer: Serializer, value: Any, topic: str, part: str = "value
 def deserialization_error(
     error: Exception, raw: bytes, topic: str, partition: int, offset: int, part: str = "value"
 ) -> DeserializationError:
-    """Make the error to raise from ``error``, which a deserializer raised for a key or value (``part``)."""
+    """Return the error for a key or value (``part``) whose deserializer raised ``error``."""
     detail = (
         f"the {part} of {topic}-{partition} at offset {offset} cannot be deserialized: {error}. "
         f"Seek to offset {offset + 1} to skip it"
@@ -254,7 +291,7 @@ def deserialize(
     offset: int,
     part: str = "value",
 ) -> Any:
-    """Read a key or value (``part`` says which); None stays None. Raises DeserializationError."""
+    """Deserialize a key or value (``part`` says which); None stays None. Raises DeserializationError."""
     if raw is None:
         return None
     try:

@@ -116,7 +116,7 @@ def consume(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="How values are read: text, json, hex, base64, int, long, double, avro, …",
+            help=f"How values are read: {', '.join(VALUE_FORMATS)}.",
             rich_help_panel=_FORMATS,
             autocompletion=completion.words(*VALUE_FORMATS),
         ),

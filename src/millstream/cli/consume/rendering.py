@@ -16,6 +16,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final, NamedTuple, Protocol
 
+from millstream import serde
 from millstream.cli.properties import unescaped
 from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
@@ -31,10 +32,8 @@ _BARE_AVRO: Final = {
     "key": "keys of bare Avro cannot be shown",
 }
 FORMATS: Final = ("text", "json", "table", "raw")
-VALUE_FORMATS: Final = (
-    *("text", "json", "hex", "base64", "short", "int", "long"),
-    *("float", "double", "boolean", "uuid", "avro"),
-)
+_OURS: Final = ("text", "json", "hex", "base64")  # text is string, and hex and base64 show bytes
+VALUE_FORMATS: Final = (*_OURS, *(name for name in serde.FORMATS if name not in ("bytes", "string", "json")))
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -109,8 +108,6 @@ def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
         return bytes.hex
     if name == "base64":
         return lambda raw: base64.b64encode(raw).decode()
-    from millstream import serde
-
     if name == "avro" and schema is not None:
         return _avro(schema)
     if name not in VALUE_FORMATS:
@@ -120,8 +117,6 @@ def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
 
 
 def _avro(schema: Path) -> Decoder:
-    from millstream import serde
-
     try:
         return serde.AvroDeserializer(schema.read_text(encoding="utf-8"))
     except (ConfigError, UnicodeDecodeError) as error:

@@ -12,19 +12,8 @@ from typing import Any, Final
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.fields import Fields, Numbers
 from millstream.errors import ConfigError
-from millstream.serde import format_name
+from millstream.serde import FORMATS, format_name
 
-_TYPES: Final = {
-    "bytes": "binary",
-    "string": "string",
-    "short": "int16",
-    "int": "int32",
-    "long": "int64",
-    "float": "float32",
-    "double": "float64",
-    "boolean": "bool_",
-}
-"""The Arrow type of a column for each deserializer that has one."""
 _SAME_ROWS: Final = 1 << 16
 """A column of so many equal numbers is made once; larger batches have one of their own."""
 
@@ -34,12 +23,14 @@ def column_type(deserializer: object, setting: str) -> Any:
     import pyarrow as pa
 
     name = format_name(deserializer)
-    kind = _TYPES.get(name or "")
+    kind = FORMATS[name].arrow if name else None
     if kind is None:
+        known = ", ".join(each.name for each in FORMATS.values() if each.arrow)
         shown = name or getattr(deserializer, "__name__", repr(deserializer))
         raise ConfigError(
-            f"poll_arrow() cannot make a column of {setting}={shown}: use bytes, string or a number, and "
-            "decode the binary column with Arrow or Spark"
+            f"poll_arrow() cannot make a column of {setting}={shown}: use {known}. "
+            "Arrow and Spark can decode a column of bytes",
+            setting=setting,
         )
     return getattr(pa, kind)()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from millstream.model import Header
-from millstream.serde import deserializer
+from millstream.serde import FORMATS
 from millstream.wire.records.decode import Kernels
 from millstream.wire.records.primitives import read_varint
 
@@ -239,9 +239,8 @@ def as_numbers(fields: Fields, dtype: str) -> Numbers | None:
     return Numbers(array.astype(array.dtype.newbyteorder("=")), None if valid.all() else valid)
 
 
-_NUMBER_TYPES: Final = {"short": ">i2", "int": ">i4", "long": ">i8", "float": ">f4", "double": ">f8"}
-_TEXT: Final = deserializer("string")
-_NUMBERS: Final = [(deserializer(name), dtype) for name, dtype in _NUMBER_TYPES.items()]
+_TEXT: Final = FORMATS["string"].deserialize
+_NUMBERS: Final = [(each.deserialize, each.layout) for each in FORMATS.values() if each.layout]
 
 
 def deserialize_fields(fields: Fields, how: Callable[[bytes], Any]) -> Texts | Numbers | None:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from io import BytesIO
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from millstream.errors import CorruptBatch
 from millstream.settings import Integer, setting
-from millstream.wire.records.primitives import Buffer
+
+if TYPE_CHECKING:
+    from millstream.wire.records.primitives import Buffer
 
 
 def _too_large(codec: str, max_bytes: int) -> CorruptBatch:
