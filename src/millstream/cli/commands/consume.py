@@ -116,7 +116,7 @@ def consume(
         str,
         typer.Option(
             metavar="FORMAT",
-            help=f"How values are read: {', '.join(VALUE_FORMATS)}.",
+            help=f"How values are read: {', '.join(VALUE_FORMATS[:8])}, …",
             rich_help_panel=_FORMATS,
             autocompletion=completion.words(*VALUE_FORMATS),
         ),
