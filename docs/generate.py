@@ -13,11 +13,12 @@ from pathlib import Path
 
 from millstream.broker.dispatch import handler_notes
 from millstream.broker.groups.state import states
-from millstream.broker.setting_tables import broker_table, topic_table
+from millstream.broker.log.config import TOPIC_SETTINGS
+from millstream.broker.settings import BrokerSettings
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.membership import phases
 from millstream.serde import FORMATS
-from millstream.settings import Settings
+from millstream.settings import Settings, dotted
 from millstream.spark.load.declarations import settings_table as load_settings_table
 from millstream.spark.load.settings import LoadSettings
 from millstream.wire.apis import all_apis
@@ -39,6 +40,15 @@ def settings_table(
     shared = base.declared()
     rows = sorted((f"`{spell(each.name)}`", *each[1:]) for each in cls.declared() if each not in shared)
     return table(("setting", "default", ""), rows)
+
+
+def topic_table() -> str:
+    """Return the settings of topics, each with the broker setting that gives its default."""
+    rows = (
+        (f"`{each.name}`", each.shown, f"`{each.broker_name}`" if each.broker_name else "", each.meaning)
+        for each in TOPIC_SETTINGS.values()
+    )
+    return table(("topic setting", "default", "broker setting", ""), rows)
 
 
 def refused_table() -> str:
@@ -77,7 +87,7 @@ def picture(mermaid: str) -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
-    "broker settings": broker_table,
+    "broker settings": lambda: settings_table(BrokerSettings, spell=dotted),
     "topic settings": topic_table,
     "client settings": lambda: settings_table(ClientConfig),
     "consumer settings": lambda: settings_table(ConsumerConfig, ClientConfig),

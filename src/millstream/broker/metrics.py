@@ -89,6 +89,6 @@ class BrokerMetrics:
     parked_fetches: int = gauge("Fetches that wait for data.")
     syncs: int = counter("Syncs of logs to the disk.")
     failed_syncs: int = counter("Syncs that the disk failed.")
-    request_ms: defaultdict[str, LatencyHistogram] = histogram(  # noqa: RUF009
+    request_ms: defaultdict[str, LatencyHistogram] = histogram(
         "Milliseconds from a request's arrival to its answer.", label="api"
     )

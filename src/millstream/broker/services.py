@@ -41,7 +41,7 @@ class BrokerServices:
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, lambda: random.getrandbits(31)
         )
-        self.groups = GroupService(self.topics, settings.groups, self.flusher, self.reactor, self.epoch_ms)
+        self.groups = GroupService(self.topics, settings, self.flusher, self.reactor, self.epoch_ms)
         self.maintenance = Maintenance(self.reactor, settings, self.flusher, self.epoch_ms)
 
     @staticmethod

@@ -1,8 +1,7 @@
-"""The broker's settings: Kafka's names and defaults, checked at the door.
+"""The broker's settings, with Kafka's names and, except for two in GroupSettings, Kafka's defaults.
 
-Two defaults differ from Kafka's, because this broker is for one machine: short sessions are accepted, and a
-new group's first rebalance waits little. Kafka's broker settings that are only the defaults of topics
-(``log.retention.ms``, ``message.max.bytes``, ...) are kept apart, as the topics' own settings.
+Kafka's broker settings that are only defaults of topics (``log.retention.ms``, ``message.max.bytes``, ...)
+are declared with the settings of topics, in ``log.config``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final
 
 from millstream.broker.groups.settings import GroupSettings
-from millstream.broker.log.config import CONFIG_DEFINITIONS, LogConfig
+from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig
 from millstream.errors import ConfigError
 from millstream.settings import (
     INT_MAX,
@@ -22,22 +21,22 @@ from millstream.settings import (
     Integer,
     Long,
     PositiveInt,
-    Settings,
     Text,
     dotted,
+    setting,
 )
 from millstream.settings import parse_address as parse_listener
 from millstream.suggestions import did_you_mean
 
-_TOPIC_NAMES: Final = {each.broker_name: each.name for each in CONFIG_DEFINITIONS if each.broker_name}
-"""Broker settings that are defaults of topics, with the topic's name for each."""
+_TOPIC_NAMES: Final = {each.broker_name: each.name for each in TOPIC_SETTINGS.values() if each.broker_name}
+"""The broker settings that are defaults of topics, with the topic setting of each."""
 
 _COARSE_TIMES: Final = (
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.retention.hours", "log.retention.ms", 3_600_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-"""Kafka's older settings in minutes and hours; each gives way to the finer one that stands beside it."""
+"""Kafka's older settings in minutes and hours. The one in milliseconds wins if both are given."""
 
 
 def _read_listener(value: object) -> Address | None:
@@ -45,43 +44,58 @@ def _read_listener(value: object) -> Address | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(Settings):
-    """Everything ``millstream broker --set`` and ``EmbeddedBroker(settings=...)`` take, less the topics'."""
+class BrokerSettings(GroupSettings):
+    """What ``millstream broker --set`` and ``EmbeddedBroker(settings=...)`` accept, but topic settings."""
 
-    node_id: Int = 1
-    broker_rack: Text = ""
-    advertised_listeners: Annotated[Address | None, _read_listener] = None
-    num_partitions: PositiveInt = 1
-    auto_create_topics_enable: Flag = True
-    delete_topic_enable: Flag = True
-    socket_request_max_bytes: PositiveInt = 104_857_600
-    max_connections: Int = INT_MAX
-    connections_max_idle_ms: Long = 600_000
-    queued_max_request_bytes: Annotated[int, Integer(1, 2**40)] = 268_435_456
-    fetch_max_bytes: Annotated[int, Integer(1024, INT_MAX)] = 57_671_680
-    max_incremental_fetch_session_cache_slots: Int = 1000
-    log_retention_check_interval_ms: PositiveInt = 300_000
-    log_cleaner_enable: Flag = True
-    log_cleaner_backoff_ms: Long = 15_000
-    producer_id_expiration_ms: PositiveInt = 86_400_000
-    group_min_session_timeout_ms: Int = 1_000
-    group_max_session_timeout_ms: Int = 1_800_000
-    group_initial_rebalance_delay_ms: Int = 100
-    group_max_size: PositiveInt = INT_MAX
-    offset_metadata_max_bytes: Int = 4_096
-    offsets_retention_minutes: PositiveInt = 10_080
-    offsets_retention_check_interval_ms: PositiveInt = 600_000
-    offsets_topic_num_partitions: PositiveInt = 50
-    offsets_topic_segment_bytes: PositiveInt = 104_857_600
+    node_id: Int = setting(1, "The broker's number, by which clients know it.")
+    broker_rack: Text = setting("", "The rack that clients see for the broker.")
+    advertised_listeners: Annotated[Address | None, _read_listener] = setting(
+        None,
+        "The address that clients use. Without it, each uses the address by which it reached the broker.",
+    )
+    num_partitions: PositiveInt = setting(1, "The partitions of a topic that is created without a number.")
+    auto_create_topics_enable: Flag = setting(
+        True, "Whether a missing topic is created when a client names it."
+    )
+    delete_topic_enable: Flag = setting(True, "Whether topics may be deleted.")
+    socket_request_max_bytes: PositiveInt = setting(104_857_600, "The largest request.")
+    max_connections: Int = setting(
+        INT_MAX, "The most open connections, as far as the limit of open files allows."
+    )
+    connections_max_idle_ms: Long = setting(600_000, "A connection without requests for this time is closed.")
+    queued_max_request_bytes: Annotated[int, Integer(1, 2**40)] = setting(
+        268_435_456,
+        "The memory for incomplete requests of all clients. When it is used up, the largest is closed.",
+    )
+    fetch_max_bytes: Annotated[int, Integer(1024, INT_MAX)] = setting(
+        57_671_680, "The most that one fetch returns, even if the client's own limit is larger."
+    )
+    max_incremental_fetch_session_cache_slots: Int = setting(
+        1000, "How many fetch sessions are kept (KIP-227)."
+    )
+    log_retention_check_interval_ms: PositiveInt = setting(
+        300_000, "How often expired segments are looked for."
+    )
+    log_cleaner_enable: Flag = setting(True, "Whether compacted topics are compacted.")
+    log_cleaner_backoff_ms: Long = setting(15_000, "How often topics to compact are looked for.")
+    producer_id_expiration_ms: PositiveInt = setting(
+        86_400_000, "How long the sequence of an idle idempotent producer is kept."
+    )
+    offsets_topic_num_partitions: PositiveInt = setting(
+        50, "The partitions of `__consumer_offsets`, when it is created."
+    )
+    offsets_topic_segment_bytes: PositiveInt = setting(
+        104_857_600, "The size of one file of `__consumer_offsets`."
+    )
 
     topic_defaults: Any = field(default_factory=LogConfig)
-    """What a topic's setting is where the topic does not say: a LogConfig."""
+    """The defaults of topics: a LogConfig."""
     topic_properties: Any = field(default_factory=dict)
-    """The topic defaults that were given, under the topic's names, as texts."""
+    """The topic defaults that were given, by the names of the topic settings, as strings."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object] | None = None) -> BrokerSettings:
-        """Read Kafka's broker settings by their dotted names; raises ConfigError that says what to change."""
+        """Read Kafka's broker settings by their dotted names. Raises ConfigError."""
         own: dict[str, object] = {}
         topic: dict[str, str] = {}
         for name, value in _spell_out_times(dict(properties or {})).items():
@@ -104,21 +118,8 @@ class BrokerSettings(Settings):
         hint = did_you_mean(spelling, [*map(dotted, cls.names()), *_TOPIC_NAMES])
         return f"{spelling} is not a setting of the embedded broker" + (f": {hint}" if hint else "")
 
-    @property
-    def groups(self) -> GroupSettings:
-        """The coordinator's part."""
-        return GroupSettings(
-            group_min_session_timeout_ms=self.group_min_session_timeout_ms,
-            group_max_session_timeout_ms=self.group_max_session_timeout_ms,
-            group_initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
-            group_max_size=self.group_max_size,
-            offset_metadata_max_bytes=self.offset_metadata_max_bytes,
-            offsets_retention_ms=self.offsets_retention_minutes * 60_000,
-            offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
-        )
-
     def properties(self) -> dict[str, str]:
-        """Every setting as Kafka writes it: the broker's own, and the defaults of topics."""
+        """Return every setting as Kafka writes it: the broker's own, and the defaults of topics."""
         own = {
             dotted(each.name): _text(getattr(self, each.name))
             for each in fields(self)

@@ -1,30 +1,40 @@
-"""The coordinator's settings: Kafka's broker settings for groups, under the same names with underscores."""
+"""The broker's settings for groups, which the coordinator reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-_DAY_MS = 24 * 60 * 60 * 1000
-_MEBIBYTE = 1024 * 1024
+from millstream.settings import INT_MAX, Int, PositiveInt, Settings, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """Defaults are Kafka's, except the two that suit a broker for one machine: short sessions are accepted
-    and a new group waits little for more members."""
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings(Settings):
+    """Defaults are Kafka's, except two that suit a broker for one machine: short sessions are accepted, and
+    the first rebalance of a new group waits only briefly for more members."""
 
-    group_min_session_timeout_ms: int = 1_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 100
-    group_max_size: int = 2**31 - 1
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * _DAY_MS
-    """offsets.retention.minutes, in milliseconds."""
-    offsets_retention_check_interval_ms: int = 600_000
-    new_member_join_timeout_ms: int = 300_000
-    """How long a join of a member that nobody has heard of before may stay parked. Such a member cannot
-    heartbeat yet, and a client that gave up and came back would leave one behind at every try."""
-    member_metadata_max_bytes: int = _MEBIBYTE
-    """The most that one member's protocols may weigh, names included."""
-    assignment_max_bytes: int = 16 * _MEBIBYTE
-    """The most that the assignments of a whole group may weigh."""
+    group_min_session_timeout_ms: Int = setting(
+        1_000, "The shortest `session.timeout.ms` that a member may have. (Kafka: 6000.)"
+    )
+    group_max_session_timeout_ms: Int = setting(
+        1_800_000, "The longest `session.timeout.ms` that a member may have."
+    )
+    group_initial_rebalance_delay_ms: Int = setting(
+        100, "How long a new group waits for more members before its first rebalance. (Kafka: 3000.)"
+    )
+    group_max_size: PositiveInt = setting(INT_MAX, "The most members of one group.")
+    offset_metadata_max_bytes: Int = setting(4_096, "The longest metadata of a committed offset.")
+    offsets_retention_minutes: PositiveInt = setting(
+        10_080, "How long the offsets of a group without members are kept."
+    )
+    offsets_retention_check_interval_ms: PositiveInt = setting(
+        600_000, "How often expired offsets are looked for."
+    )
+
+    new_member_join_timeout_ms: ClassVar[int] = 300_000
+    """How long the first join of a member may wait. Such a member cannot heartbeat yet, and a client that
+    gave up and came back would leave one behind at every try."""
+    member_metadata_max_bytes: ClassVar[int] = 1 << 20
+    """The largest protocols of one member, names included."""
+    assignment_max_bytes: ClassVar[int] = 16 << 20
+    """The largest assignments of a whole group."""

@@ -8,11 +8,10 @@ from typing import Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.log.config import (
-    CONFIG_DEFINITIONS,
-    DEFINITIONS_BY_NAME,
-    ConfigDefinition,
+    TOPIC_SETTINGS,
     ConfigType,
     LogConfig,
+    TopicSetting,
 )
 from millstream.broker.request_context import RequestContext
 from millstream.broker.services import BrokerServices
@@ -123,11 +122,11 @@ def _described(
 def _topic_entries(
     broker: BrokerServices, topic: Topic, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
-    return [_topic_entry(broker, topic, definition, request) for definition in CONFIG_DEFINITIONS]
+    return [_topic_entry(broker, topic, definition, request) for definition in TOPIC_SETTINGS.values()]
 
 
 def _topic_entry(
-    broker: BrokerServices, topic: Topic, definition: ConfigDefinition, request: DescribeConfigsRequest
+    broker: BrokerServices, topic: Topic, definition: TopicSetting, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     """One setting with its value and, where asked for, the values that it stands before."""
     present = _layers(broker, topic.configs, definition)
@@ -144,18 +143,18 @@ def _topic_entry(
         if request.include_synonyms
         else [],
         config_type=definition.type,
-        documentation=definition.documentation if request.include_documentation else None,
+        documentation=definition.meaning if request.include_documentation else None,
     )
 
 
 def topic_config_values(broker: BrokerServices, own: dict[str, str]) -> list[tuple[str, str, int]]:
     """Every setting of a topic that has these of its own: name, value, and where the value comes from."""
-    firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in CONFIG_DEFINITIONS)
+    firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in TOPIC_SETTINGS.values())
     return [(name, value, int(source)) for name, value, source in firsts]
 
 
 def _layers(
-    broker: BrokerServices, own: Mapping[str, str], definition: ConfigDefinition
+    broker: BrokerServices, own: Mapping[str, str], definition: TopicSetting
 ) -> list[tuple[str, str, ConfigSource]]:
     """Where a topic's setting may come from, the first that counts first: name there, value and source."""
     given = broker.settings.topic_properties.get(definition.name)
@@ -285,7 +284,7 @@ def _merged(
 
 
 def _changed_list(broker: BrokerServices, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
-    definition = DEFINITIONS_BY_NAME.get(change.name)
+    definition = TOPIC_SETTINGS.get(change.name)
     if definition is None or definition.type != ConfigType.LIST:
         raise InvalidConfigError(f"{change.name} is not a list: it can be set or deleted only")
     current = values.get(change.name, broker.settings.topic_defaults.property_of(change.name))

@@ -1,64 +1,193 @@
-"""The settings of a topic's log: Kafka's names, defaults and units.
-
-``CONFIG_DEFINITIONS`` is the whole list, in the order of their names; DescribeConfigs shows it. ``LogConfig``
-holds the values, under the same names in snake_case.
-"""
+"""The settings of topics, with Kafka's names, defaults and units: each is one field of LogConfig."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Final, get_type_hints
 
 from millstream.errors import ConfigError
 from millstream.model import TimestampType
-from millstream.settings import INT_MAX, LONG_MAX, Choice, Integer, read_flag, read_names, read_text
+from millstream.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Choice,
+    Flag,
+    Int,
+    Integer,
+    Long,
+    PositiveInt,
+    dotted,
+    read_flag,
+    read_names,
+    read_text,
+)
 from millstream.suggestions import did_you_mean
 from millstream.wire.records.codecs import CODECS, Codec, CompressionLevels
 
-_DAY_MS = 24 * 60 * 60 * 1000
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_NO_REPLICAS: Final = "Accepted for compatibility: one broker has nothing to replicate."
 
 
-@dataclass(frozen=True)
+def topic_setting(default: Any, broker_name: str | None, meaning: str) -> Any:
+    """Declare a setting of topics; ``broker_name`` is the broker setting of its default, if there is one."""
+    return field(default=default, metadata={"meaning": meaning, "broker_name": broker_name})
+
+
+def _read_ratio(value: object) -> float:
+    try:
+        ratio = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise ValueError("must be a number from 0 to 1")
+    return ratio
+
+
+def _read_policy(value: object) -> tuple[str, ...]:
+    """Read the policies. With neither of them, a log is kept for ever as it is."""
+    words = tuple(dict.fromkeys(str(word) for word in read_names(value)))
+    if not set(words) <= {"compact", "delete"}:
+        raise ValueError("must be delete, compact, or both separated by a comma")
+    return words
+
+
+def _read_no_remote(value: object) -> bool:
+    if read_flag(value):
+        raise ValueError("must be false: there is no tiered storage")
+    return False
+
+
+def _read_replicas(value: object) -> tuple[str, ...]:
+    return tuple(map(str, read_names(read_text(value))))
+
+
+def _write(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogConfig(CompressionLevels):
-    """How one partition's log behaves. Times are milliseconds; -1 is no limit where Kafka has it so."""
+    """How one partition's log behaves: each field is a setting of topics. -1 is without limit."""
 
-    cleanup_policy: tuple[str, ...] = ("delete",)
-    compression_type: str = "producer"
-    delete_retention_ms: int = _DAY_MS
-    file_delete_delay_ms: int = 60_000
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
-    index_interval_bytes: int = 4096
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
-    max_compaction_lag_ms: int = LONG_MAX
-    max_message_bytes: int = 1_048_588
-    message_timestamp_after_max_ms: int = 3_600_000
-    message_timestamp_before_max_ms: int = LONG_MAX
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    preallocate: bool = False
-    remote_storage_enable: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 7 * _DAY_MS
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
-    segment_jitter_ms: int = 0
-    segment_ms: int = 7 * _DAY_MS
-    unclean_leader_election_enable: bool = False
+    cleanup_policy: Annotated[tuple[str, ...], _read_policy] = topic_setting(
+        ("delete",),
+        "log.cleanup.policy",
+        "delete: old segments go by age and size. compact: the latest record of each key stays. Or both.",
+    )
+    compression_type: Annotated[str, Choice(("producer", "uncompressed", *CODECS[1:]))] = topic_setting(
+        "producer",
+        "compression.type",
+        "The codec that batches are stored in; producer stores them as they come, at no cost to the broker.",
+    )
+    delete_retention_ms: Long = topic_setting(
+        _DAY_MS,
+        "log.cleaner.delete.retention.ms",
+        "How long a compacted log keeps a tombstone after its first cleaning, so that every reader sees it.",
+    )
+    file_delete_delay_ms: Long = topic_setting(
+        60_000,
+        "log.segment.delete.delay.ms",
+        "Accepted for compatibility: a deleted file stays readable to those who have it open.",
+    )
+    flush_messages: Annotated[int, Integer(1, LONG_MAX)] = topic_setting(
+        LONG_MAX,
+        "log.flush.interval.messages",
+        "Accepted for compatibility: acks=all is answered when the data is on the disk.",
+    )
+    flush_ms: Long = topic_setting(
+        LONG_MAX,
+        "log.flush.interval.ms",
+        "Accepted for compatibility: acks=all is answered when the data is on the disk.",
+    )
+    follower_replication_throttled_replicas: Annotated[tuple[str, ...], _read_replicas] = topic_setting(
+        (), None, _NO_REPLICAS
+    )
+    index_interval_bytes: Int = topic_setting(
+        4096,
+        "log.index.interval.bytes",
+        "How many bytes of log one entry of the offset and time index covers.",
+    )
+    leader_replication_throttled_replicas: Annotated[tuple[str, ...], _read_replicas] = topic_setting(
+        (), None, _NO_REPLICAS
+    )
+    max_compaction_lag_ms: Annotated[int, Integer(1, LONG_MAX)] = topic_setting(
+        LONG_MAX,
+        "log.cleaner.max.compaction.lag.ms",
+        "After this time a record is compacted even if min.cleanable.dirty.ratio is not reached.",
+    )
+    max_message_bytes: Int = topic_setting(
+        1_048_588, "message.max.bytes", "The largest record batch that is accepted."
+    )
+    message_timestamp_after_max_ms: Long = topic_setting(
+        3_600_000,
+        "log.message.timestamp.after.max.ms",
+        "How far ahead of the broker's clock a record's timestamp may be, with CreateTime.",
+    )
+    message_timestamp_before_max_ms: Long = topic_setting(
+        LONG_MAX,
+        "log.message.timestamp.before.max.ms",
+        "How far behind the broker's clock a record's timestamp may be, with CreateTime.",
+    )
+    message_timestamp_type: Annotated[str, Choice(("CreateTime", "LogAppendTime"))] = topic_setting(
+        "CreateTime",
+        "log.message.timestamp.type",
+        "Who sets timestamps: the producer, or the broker as it appends.",
+    )
+    min_cleanable_dirty_ratio: Annotated[float, _read_ratio] = topic_setting(
+        0.5,
+        "log.cleaner.min.cleanable.ratio",
+        "How much of a log, by size, must be new since the last compaction before it is compacted again.",
+    )
+    min_compaction_lag_ms: Long = topic_setting(
+        0, "log.cleaner.min.compaction.lag.ms", "How long a record stays uncompacted at least."
+    )
+    min_insync_replicas: PositiveInt = topic_setting(
+        1, "min.insync.replicas", "Accepted for compatibility: one broker is one replica."
+    )
+    preallocate: Flag = topic_setting(
+        False, "log.preallocate", "Accepted for compatibility: files grow as they are written."
+    )
+    remote_storage_enable: Annotated[bool, _read_no_remote] = topic_setting(
+        False, None, "Whether old segments move to other storage: there is none."
+    )
+    retention_bytes: Annotated[int, Integer(-1, LONG_MAX)] = topic_setting(
+        -1,
+        "log.retention.bytes",
+        "How large a partition may grow before its oldest segments are deleted; -1 is without limit.",
+    )
+    retention_ms: Annotated[int, Integer(-1, LONG_MAX)] = topic_setting(
+        7 * _DAY_MS,
+        "log.retention.ms",
+        "How long records are kept before their segment is deleted; -1 is without limit.",
+    )
+    segment_bytes: Annotated[int, Integer(14, INT_MAX)] = topic_setting(
+        1 << 30, "log.segment.bytes", "The size of one file of the log, the unit of deletion."
+    )
+    segment_index_bytes: Annotated[int, Integer(4, INT_MAX)] = topic_setting(
+        10 << 20, "log.index.size.max.bytes", "Accepted for compatibility: indexes grow as they need."
+    )
+    segment_jitter_ms: Long = topic_setting(
+        0, "log.roll.jitter.ms", "Accepted for compatibility: rolling a file is cheap."
+    )
+    segment_ms: Annotated[int, Integer(1, LONG_MAX)] = topic_setting(
+        7 * _DAY_MS, "log.roll.ms", "After this time a new file is begun, even if the old one is not full."
+    )
+    unclean_leader_election_enable: Flag = topic_setting(
+        False, "unclean.leader.election.enable", "Accepted for compatibility: one broker elects no leaders."
+    )
 
     producer_id_expiration_ms: int = _DAY_MS
-    """How long an idle idempotent producer is remembered. The broker's setting, not the topic's."""
+    """How long an idle idempotent producer is remembered. A setting of the broker, not of topics."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], defaults: LogConfig | None = None) -> LogConfig:
-        """Read a topic's own settings, over ``defaults``. Raises ConfigError, saying what was expected."""
-        values = {name.replace(".", "_"): read_value(name, value) for name, value in properties.items()}
+        """Read a topic's own settings over ``defaults``. Raises ConfigError, which says what was expected."""
+        values = {name.replace(".", "_"): _read(name, value) for name, value in properties.items()}
         config = replace(defaults or cls(), **values)
         if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
             raise ConfigError(
@@ -68,12 +197,12 @@ class LogConfig(CompressionLevels):
         return config
 
     def property_of(self, name: str) -> str:
-        """A value as Kafka writes it, by its dotted name."""
-        return _write(getattr(self, DEFINITIONS_BY_NAME[name].attribute))
+        """Return a value as Kafka writes it, by its dotted name."""
+        return _write(getattr(self, name.replace(".", "_")))
 
     @cached_property
     def deletes(self) -> bool:
-        """Whether old segments go by time and size."""
+        """Whether old segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
     @cached_property
@@ -88,7 +217,7 @@ class LogConfig(CompressionLevels):
 
     @cached_property
     def codec(self) -> Codec | None:
-        """The codec that batches are kept in; None keeps the producer's."""
+        """The codec that batches are stored in; None for the producer's."""
         if self.compression_type == "producer":
             return None
         return Codec.NONE if self.compression_type == "uncompressed" else Codec[self.compression_type.upper()]
@@ -111,193 +240,57 @@ class ConfigType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigDefinition:
-    """One setting. ``broker_name`` is the broker's setting that gives topics their default, if any."""
+class TopicSetting:
+    """What a field of LogConfig declares."""
 
     name: str
     type: ConfigType
     read: Callable[[object], Any]
+    default: str
+    """As Kafka writes it."""
     broker_name: str | None
-    documentation: str
+    """The broker setting that gives topics their default, if there is one."""
+    meaning: str
 
     @property
-    def attribute(self) -> str:
-        """The name in LogConfig."""
-        return self.name.replace(".", "_")
-
-    @property
-    def default(self) -> str:
-        """The default, as Kafka writes it."""
-        return LogConfig().property_of(self.name)
+    def shown(self) -> str:
+        """The default as the documentation shows it."""
+        return "no limit" if self.default == str(LONG_MAX) else self.default or "not set"
 
 
-def read_value(name: str, value: object) -> Any:
-    """Read one setting by its dotted name; raises ConfigError, which names the nearest for an unknown one."""
-    definition = DEFINITIONS_BY_NAME.get(name)
-    if definition is None:
-        hint = did_you_mean(name, DEFINITIONS_BY_NAME)
+def _declared() -> Iterator[TopicSetting]:
+    hints = get_type_hints(LogConfig, include_extras=True)
+    for each in sorted(fields(LogConfig), key=lambda field: field.name):
+        if each.metadata:
+            name, hint = dotted(each.name), hints[each.name]
+            read = hint.__metadata__[0]
+            default = _write(each.default)
+            broker_name = each.metadata.get("broker_name", name)
+            yield TopicSetting(
+                name, _type_of(hint, read), read, default, broker_name, each.metadata["meaning"]
+            )
+
+
+def _type_of(hint: Any, read: object) -> ConfigType:
+    plain = hint.__origin__
+    if plain is int:
+        is_long = isinstance(read, Integer) and read.maximum > INT_MAX
+        return ConfigType.LONG if is_long else ConfigType.INT
+    types = {bool: ConfigType.BOOLEAN, str: ConfigType.STRING, float: ConfigType.DOUBLE}
+    return types.get(plain, ConfigType.LIST)
+
+
+TOPIC_SETTINGS: Final[Mapping[str, TopicSetting]] = {each.name: each for each in _declared()}
+"""Every setting of topics by its dotted name, in the order of the names."""
+
+
+def _read(name: str, value: object) -> Any:
+    """Read one setting by its dotted name. Raises ConfigError; for an unknown name it suggests another."""
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is None:
+        hint = did_you_mean(name, TOPIC_SETTINGS)
         raise ConfigError(f"unknown topic setting {name}" + (f": {hint}" if hint else ""), setting=name)
     try:
-        return definition.read(value)
+        return setting.read(value)
     except ValueError as error:
         raise ConfigError(f"{name} is {value!r}: it {error}", setting=name) from None
-
-
-def _write(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _read_ratio(value: object) -> float:
-    try:
-        ratio = float(value) if isinstance(value, str | int | float) else -1.0
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise ValueError("must be a number from 0 to 1")
-    return ratio
-
-
-def _read_policy(value: object) -> tuple[str, ...]:
-    """With neither of them, a log is kept for ever, as it is."""
-    words = tuple(dict.fromkeys(str(word) for word in read_names(value)))
-    if not set(words) <= {"compact", "delete"}:
-        raise ValueError("must be delete, compact, or both separated by a comma")
-    return words
-
-
-def _read_no_remote(value: object) -> bool:
-    if read_flag(value):
-        raise ValueError("must be false: there is no tiered storage")
-    return False
-
-
-def _read_replicas(value: object) -> tuple[str, ...]:
-    return tuple(map(str, read_names(read_text(value))))
-
-
-def _int(name: str, low: int, broker_name: str | None, doc: str) -> ConfigDefinition:
-    return ConfigDefinition(name, ConfigType.INT, Integer(low, INT_MAX), broker_name, doc)
-
-
-def _long(name: str, low: int, broker_name: str | None, doc: str) -> ConfigDefinition:
-    return ConfigDefinition(name, ConfigType.LONG, Integer(low, LONG_MAX), broker_name, doc)
-
-
-def _replicas(name: str) -> ConfigDefinition:
-    documentation = "Accepted for compatibility: one broker has nothing to replicate."
-    return ConfigDefinition(name, ConfigType.LIST, _read_replicas, None, documentation)
-
-
-def _level(codec: Codec) -> ConfigDefinition:
-    name = f"compression.{codec.label}.level"
-    assert codec.levels is not None, f"{codec.label} has no levels"
-    documentation = f"The level when compression.type is {codec.label}."
-    return ConfigDefinition(name, ConfigType.INT, codec.levels, name, documentation)
-
-
-_CODECS = Choice(("producer", "uncompressed", *CODECS[1:]))
-
-_DEFINITIONS: tuple[ConfigDefinition, ...] = (
-    ConfigDefinition(
-        "cleanup.policy", ConfigType.LIST, _read_policy, "log.cleanup.policy",
-        "delete: old segments go by age and size. compact: the latest record of each key stays. Or both.",
-    ),
-    *(_level(codec) for codec in Codec if codec.levels),
-    ConfigDefinition(
-        "compression.type", ConfigType.STRING, _CODECS, "compression.type",
-        "The codec that batches are kept in; producer keeps them as they come, at no cost to the broker.",
-    ),
-    _long(
-        "delete.retention.ms", 0, "log.cleaner.delete.retention.ms",
-        "How long a compacted log keeps a tombstone after its first cleaning, so that every reader sees it.",
-    ),
-    _long(
-        "file.delete.delay.ms", 0, "log.segment.delete.delay.ms",
-        "Accepted for compatibility: a deleted file stays readable to those who have it open.",
-    ),
-    _long(
-        "flush.messages", 1, "log.flush.interval.messages",
-        "Accepted for compatibility: acks=all is answered when the data is on the disk.",
-    ),
-    _long(
-        "flush.ms", 0, "log.flush.interval.ms",
-        "Accepted for compatibility: acks=all is answered when the data is on the disk.",
-    ),
-    _replicas("follower.replication.throttled.replicas"),
-    _int(
-        "index.interval.bytes", 0, "log.index.interval.bytes",
-        "How many bytes of log one entry of the offset and time index covers.",
-    ),
-    _replicas("leader.replication.throttled.replicas"),
-    _long(
-        "max.compaction.lag.ms", 1, "log.cleaner.max.compaction.lag.ms",
-        "After this time a record is compacted even where min.cleanable.dirty.ratio is not reached.",
-    ),
-    _int("max.message.bytes", 0, "message.max.bytes", "The largest record batch that is accepted."),
-    _long(
-        "message.timestamp.after.max.ms", 0, "log.message.timestamp.after.max.ms",
-        "How far ahead of the broker's clock a record's timestamp may be, with CreateTime.",
-    ),
-    _long(
-        "message.timestamp.before.max.ms", 0, "log.message.timestamp.before.max.ms",
-        "How far behind the broker's clock a record's timestamp may be, with CreateTime.",
-    ),
-    ConfigDefinition(
-        "message.timestamp.type", ConfigType.STRING, Choice(("CreateTime", "LogAppendTime")),
-        "log.message.timestamp.type", "Who sets timestamps: the producer, or the broker as it appends.",
-    ),
-    ConfigDefinition(
-        "min.cleanable.dirty.ratio", ConfigType.DOUBLE, _read_ratio, "log.cleaner.min.cleanable.ratio",
-        "How much of a log, by size, must be new since the last compaction before it is compacted again.",
-    ),
-    _long(
-        "min.compaction.lag.ms", 0, "log.cleaner.min.compaction.lag.ms",
-        "How long a record stays uncompacted at least.",
-    ),
-    _int(
-        "min.insync.replicas", 1, "min.insync.replicas",
-        "Accepted for compatibility: one broker is one replica.",
-    ),
-    ConfigDefinition(
-        "preallocate", ConfigType.BOOLEAN, read_flag, "log.preallocate",
-        "Accepted for compatibility: files grow as they are written.",
-    ),
-    ConfigDefinition(
-        "remote.storage.enable", ConfigType.BOOLEAN, _read_no_remote, None,
-        "Whether old segments move to other storage: there is none.",
-    ),
-    _long(
-        "retention.bytes", -1, "log.retention.bytes",
-        "How large a partition may grow before its oldest segments are deleted; -1 is without limit.",
-    ),
-    _long(
-        "retention.ms", -1, "log.retention.ms",
-        "How long records are kept before their segment is deleted; -1 is without limit.",
-    ),
-    _int("segment.bytes", 14, "log.segment.bytes", "The size of one file of the log, the unit of deletion."),
-    _int(
-        "segment.index.bytes", 4, "log.index.size.max.bytes",
-        "Accepted for compatibility: indexes grow as they need.",
-    ),
-    _long(
-        "segment.jitter.ms", 0, "log.roll.jitter.ms",
-        "Accepted for compatibility: rolling a file is cheap.",
-    ),
-    _long(
-        "segment.ms", 1, "log.roll.ms",
-        "After this time a new file is begun, even if the old one is not full.",
-    ),
-    ConfigDefinition(
-        "unclean.leader.election.enable", ConfigType.BOOLEAN, read_flag, "unclean.leader.election.enable",
-        "Accepted for compatibility: one broker elects nobody.",
-    ),
-)  # fmt: skip
-CONFIG_DEFINITIONS = tuple(sorted(_DEFINITIONS, key=lambda definition: definition.name))
-"""Every setting of a topic, in the order of the names."""
-
-DEFINITIONS_BY_NAME: dict[str, ConfigDefinition] = {each.name: each for each in CONFIG_DEFINITIONS}
-assert {each.attribute for each in CONFIG_DEFINITIONS} | {"producer_id_expiration_ms"} == {
-    field.name for field in fields(LogConfig)
-}

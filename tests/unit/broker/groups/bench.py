@@ -111,7 +111,9 @@ class Bench:
         self, *, slow_disk: bool = False, topics: Iterable[str] | None = None, **settings: int
     ) -> None:
         defaults = {"group_initial_rebalance_delay_ms": INITIAL_DELAY_MS}
-        self.settings = GroupSettings(**{**defaults, **settings})
+        given = {**defaults, **settings}
+        limits = {name: given.pop(name) for name in settings if name not in GroupSettings.names()}
+        self.settings = type("LimitedSettings", (GroupSettings,), limits)(**given)
         self.topics = None if topics is None else set(topics)
         self.slow_disk = slow_disk
         self.now_ms = 1_000

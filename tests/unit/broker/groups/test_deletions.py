@@ -203,7 +203,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
 
 
 def retention_bench() -> Bench:
-    return Bench(offsets_retention_ms=24 * HOUR_MS, offsets_retention_check_interval_ms=HOUR_MS)
+    return Bench(offsets_retention_minutes=24 * 60, offsets_retention_check_interval_ms=HOUR_MS)
 
 
 def test_a_groups_offsets_last_from_when_it_became_empty() -> None:

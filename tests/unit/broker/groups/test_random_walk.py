@@ -54,7 +54,7 @@ class Walk(Witness):
                 group_initial_rebalance_delay_ms=500,
                 group_max_size=6,
                 new_member_join_timeout_ms=8_000,
-                offsets_retention_ms=DAY_MS,
+                offsets_retention_minutes=24 * 60,
                 offsets_retention_check_interval_ms=DAY_MS // 24,
             )
         )

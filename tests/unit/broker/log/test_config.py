@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.log.config import CONFIG_DEFINITIONS, DEFINITIONS_BY_NAME, ConfigType, LogConfig
+from millstream.broker.log.config import TOPIC_SETTINGS, ConfigType, LogConfig
 from millstream.errors import ConfigError
 from millstream.model import TimestampType
 from millstream.wire.records.codecs import Codec
@@ -43,20 +43,20 @@ KAFKA_4_1_DEFAULTS = {
 
 
 def test_defaults_are_kafkas() -> None:
-    assert {each.name: each.default for each in CONFIG_DEFINITIONS} == KAFKA_4_1_DEFAULTS
+    assert {each.name: each.default for each in TOPIC_SETTINGS.values()} == KAFKA_4_1_DEFAULTS
     assert LogConfig.from_properties({}) == LogConfig()
 
 
 def test_the_table_is_sorted_typed_and_explained() -> None:
-    names = [each.name for each in CONFIG_DEFINITIONS]
+    names = [each.name for each in TOPIC_SETTINGS.values()]
     assert names == sorted(names)
-    assert all(each.documentation.endswith(".") for each in CONFIG_DEFINITIONS)
-    assert DEFINITIONS_BY_NAME["retention.ms"].type is ConfigType.LONG
-    assert DEFINITIONS_BY_NAME["segment.bytes"].broker_name == "log.segment.bytes"
+    assert all(each.meaning.endswith(".") for each in TOPIC_SETTINGS.values())
+    assert TOPIC_SETTINGS["retention.ms"].type is ConfigType.LONG
+    assert TOPIC_SETTINGS["segment.bytes"].broker_name == "log.segment.bytes"
 
 
 def test_what_is_written_can_be_read() -> None:
-    for definition in CONFIG_DEFINITIONS:
+    for definition in TOPIC_SETTINGS.values():
         text = {definition.name: definition.default}
         assert LogConfig.from_properties(text).property_of(definition.name) == definition.default
 

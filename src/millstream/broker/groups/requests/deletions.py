@@ -179,7 +179,7 @@ class Deletions:
             return False
         if committed.expires_ms is not None:
             return epoch_ms >= committed.expires_ms
-        return epoch_ms - since_ms >= self._table.settings.offsets_retention_ms
+        return epoch_ms - since_ms >= self._table.settings.offsets_retention_minutes * 60_000
 
     # ---- shared ----
 
