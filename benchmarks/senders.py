@@ -47,9 +47,9 @@ def values(size: int) -> list[bytes]:
 @contextmanager
 def _millstream(servers: str, acks: str) -> Iterator[Any]:
     from millstream import Producer
-    from millstream.producer.compiled_encoder import background
+    from millstream.producer.driver import background_encoder
 
-    background.wait()
+    background_encoder.wait()
     with Producer(
         bootstrap_servers=servers,
         acks=acks,

@@ -23,9 +23,9 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.producer import Producer
-from millstream.producer.compiled_encoder import background
-from millstream.producer.core.encoder import encoder
+from millstream.producer.core.columns import encoder
 from millstream.producer.core.partitioner import partition_for_key
+from millstream.producer.driver import background_encoder
 from tests.system.producing import make_topic
 from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic
@@ -55,13 +55,13 @@ def producer(bootstrap_servers: str) -> Iterator[Producer]:
 
 @pytest.fixture
 def compiled() -> None:
-    assert background.wait(SECONDS) is not None
+    assert background_encoder.wait(SECONDS) is not None
 
 
 @pytest.fixture(params=["compiled", "plain"])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test runs with the compiled encoder, and without."""
-    assert background.wait(SECONDS) is not None
+    assert background_encoder.wait(SECONDS) is not None
     if request.param == "plain":
         monkeypatch.setattr(encoder, "kernels", None)
     return str(request.param)

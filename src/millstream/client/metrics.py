@@ -1,8 +1,26 @@
-"""Counters of one client: connections, requests, bytes and latencies. Written by its I/O thread alone."""
+"""The metrics of one client: a registry of numbers with descriptions, read through ``snapshot``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number: its name, what it counts or measures, and how to read it from any thread."""
+
+    name: str
+    description: str
+    read: Callable[[], int | float]
+
+
+def counter(description: str) -> int:
+    """Declare a counter: a field of a dataclass that ``ClientMetrics.include`` takes."""
+    count: int = field(default=0, metadata={"description": description})
+    return count
 
 
 @dataclass(slots=True)
@@ -13,45 +31,53 @@ class RequestLatency:
     total_ms: int = 0
     max_ms: int = 0
 
-    def record(self, latency_ms: int) -> None:
-        self.count += 1
-        self.total_ms += latency_ms
-        self.max_ms = max(self.max_ms, latency_ms)
 
-
+@dataclass(eq=False)
 class ClientMetrics:
-    """Plain integers: reading them from another thread is safe, and at worst a moment old."""
+    """Plain integers, written by the I/O thread alone: other threads read at worst a slightly old number."""
 
-    def __init__(self) -> None:
-        self.connections_opened = 0
-        self.connections_closed = 0
-        self.connections_failed = 0
-        self.requests_sent = 0
-        self.requests_failed = 0
-        self.requests_timed_out = 0
-        self.responses_received = 0
-        self.bytes_sent = 0
-        self.bytes_received = 0
-        self.metadata_refreshes = 0
-        self.throttle_ms = 0
-        self.by_api: dict[str, RequestLatency] = {}
+    connections_opened: int = counter("connections that were established")
+    connections_closed: int = counter("connections that have ended")
+    connections_failed: int = counter("attempts to connect, set-up included, that failed")
+    requests_sent: int = counter("requests handed to a socket")
+    requests_failed: int = counter("requests that failed with their connection")
+    requests_timed_out: int = counter("requests without an answer, or not sent, before their deadline")
+    responses_received: int = counter("answers from brokers")
+    bytes_sent: int = counter("bytes of requests")
+    bytes_received: int = counter("bytes of answers")
+    metadata_refreshes: int = counter("metadata updates")
+    throttle_ms: int = counter("milliseconds for which brokers throttled this client")
+
+    def __post_init__(self) -> None:
+        self._metrics: list[Metric] = []
+        self._by_api: dict[str, RequestLatency] = {}
+        self.include(self)
+
+    def include(self, counters: Any) -> None:
+        """Register the counters of a dataclass."""
+        for one in fields(counters):
+            self.register(one.name, one.metadata["description"], partial(getattr, counters, one.name))
+
+    def register(self, name: str, description: str, read: Callable[[], int | float]) -> None:
+        """Add a number that is read when it is asked for."""
+        self._metrics.append(Metric(name, description, read))
 
     def answered(self, api: str, latency_ms: int, frame_bytes: int) -> None:
+        """Count an answer of ``frame_bytes`` that came ``latency_ms`` after its request."""
         self.responses_received += 1
         self.bytes_received += frame_bytes
-        metrics = self.by_api.get(api)
-        if metrics is None:
-            metrics = self.by_api[api] = RequestLatency()
-        metrics.record(latency_ms)
+        latency = self._by_api.setdefault(api, RequestLatency())
+        latency.count += 1
+        latency.total_ms += latency_ms
+        latency.max_ms = max(latency.max_ms, latency_ms)
 
     def snapshot(self) -> dict[str, int | float]:
-        """All of them under flat names; latencies as ``request_latency_ms.Produce.avg`` and the like."""
-        values: dict[str, int | float] = {
-            name: value for name, value in vars(self).items() if isinstance(value, int)
-        }
-        for api, metrics in list(self.by_api.items()):
+        """All numbers by name; latencies as ``request_latency_ms.Produce.avg`` and the like."""
+        values = {metric.name: metric.read() for metric in self._metrics}
+        for api, latency in list(self._by_api.items()):
             prefix = f"request_latency_ms.{api}"
-            for field in fields(metrics):
-                values[f"{prefix}.{field.name.removesuffix('_ms')}"] = getattr(metrics, field.name)
-            values[f"{prefix}.avg"] = metrics.total_ms / metrics.count if metrics.count else 0.0
+            values[f"{prefix}.count"] = latency.count
+            values[f"{prefix}.total"] = latency.total_ms
+            values[f"{prefix}.max"] = latency.max_ms
+            values[f"{prefix}.avg"] = latency.total_ms / latency.count
         return values

@@ -1,11 +1,11 @@
 """Sending records: ``Producer``.
 
-A record's way: ``producer`` (the public class) serializes it and adds it to the open batch of its partition
-(``accumulator``, ``batch``), or has ``intake`` open one, which may have to wait for metadata or memory. Rows
-of Arrow tables come by ``arrow`` and ``arrow_columns`` and fill a ``block``, encoded as they come. On the I/O
-thread, ``driver`` asks ``sender`` which batches go to which broker, has them encoded (``records`` in plain
-Python, ``columns`` by compiled loops, once they are there: ``kernels``), sends them, and reports the outcome
-to ``futures``. ``sequences`` makes repeating safe, ``partitioner`` chooses partitions.
+A record's path: ``producer`` (the public class) serializes it and adds it to the open batch of its partition
+(``core/batch``), or has ``intake`` open one, which may wait for metadata or memory. Rows of Arrow tables come
+through ``arrow`` and ``arrow_columns`` into a ``core/column_batch``, encoded as they are added. On the I/O
+thread, ``driver`` asks ``core/sender`` which batches go to which broker, has them encoded (in plain Python by
+``core/records``, or by ``core/columns`` once the compiled encoder is loaded), sends them and reports outcomes
+to ``futures``. ``core/sequences`` makes retries safe, ``core/partitioner`` chooses partitions.
 """
 
 from __future__ import annotations

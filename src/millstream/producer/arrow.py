@@ -1,4 +1,4 @@
-"""Rows of Arrow tables as records."""
+"""``send_arrow``: sends the rows of an Arrow table as records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
-from millstream.producer.arrow_columns import COLUMNS, Reader
+from millstream.producer.arrow_columns import COLUMNS, ArrowReader
 from millstream.producer.core.batch import RECORD_OVERHEAD
-from millstream.producer.core.columns import Columns, row_numbers
-from millstream.producer.core.encoder import encoder
-from millstream.producer.futures import Rows
+from millstream.producer.core.columns import RecordColumns, encoder, row_numbers
+from millstream.producer.futures import ArrowDelivery
 from millstream.producer.intake import Intake
 from millstream.wire.records.batches import BATCH_OVERHEAD
 from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
@@ -19,17 +18,17 @@ from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
 if TYPE_CHECKING:
     import pyarrow
 
-    from millstream.producer.core.accumulator import Topic
+    from millstream.producer.core.accumulator import TopicQueues
     from millstream.wire.records.encode import Longs
 
 _PIECE_ROWS: Final = 1 << 16
-"""So many rows are taken up at once: enough for large batches, and a bounded memory besides the table."""
+"""The most rows that are read at once: enough for large batches, with bounded memory beside the table."""
 _PLAIN_ROWS: Final = 1 << 12
-"""While the compiled loops are not there: so few that they take over soon."""
+"""The same while the compiled encoder is not loaded: few, so that it takes over soon."""
 
 
 def send_rows(
-    intake: Intake, reader: Reader, topic: str, table: pyarrow.RecordBatch | pyarrow.Table
+    intake: Intake, reader: ArrowReader, topic: str, table: pyarrow.RecordBatch | pyarrow.Table
 ) -> Future[int]:
     """Send each row as a record; see ``Producer.send_arrow``."""
     names = table.schema.names
@@ -38,7 +37,7 @@ def send_rows(
         raise MisuseError(
             f"the columns are {', '.join(names)}: they must be among {', '.join(COLUMNS)}, with value or key"
         )
-    outcome = Rows(table.num_rows)
+    outcome = ArrowDelivery(table.num_rows)
     sender = _RowSender(intake, reader, topic, outcome)
     for piece in _pieces(table):
         sender.send(piece)
@@ -46,7 +45,7 @@ def send_rows(
 
 
 def _pieces(table: Any) -> Iterator[Any]:
-    """The rows as record batches that are not too long."""
+    """The rows as record batches of at most ``_PIECE_ROWS``."""
     for batch in table.to_batches() if hasattr(table, "to_batches") else (table,):
         first = 0
         while first < batch.num_rows:
@@ -58,7 +57,7 @@ def _pieces(table: Any) -> Iterator[Any]:
 class _RowSender:
     """Sends the pieces of one table."""
 
-    def __init__(self, intake: Intake, reader: Reader, topic: str, outcome: Rows) -> None:
+    def __init__(self, intake: Intake, reader: ArrowReader, topic: str, outcome: ArrowDelivery) -> None:
         self._intake = intake
         self._reader = reader
         self._name = topic
@@ -67,7 +66,7 @@ class _RowSender:
     def send(self, piece: Any) -> None:
         kernels = encoder.kernels
         if kernels is None:
-            self._send_plainly(piece)
+            self._send_row_by_row(piece)
             return
         columns = self._reader.columns(piece)
         sizes = columns.field_sizes
@@ -79,9 +78,9 @@ class _RowSender:
             self._intake.add_rows(topic, partition, columns, rows, sizes, self._outcome)
 
     def _grouped(
-        self, kernels: Kernels, topic: Topic, columns: Columns, chosen: Longs | None
+        self, kernels: Kernels, topic: TopicQueues, columns: RecordColumns, chosen: Longs | None
     ) -> Sequence[tuple[int | None, Longs]]:
-        """The rows of each partition, in their order; where all may go to any, all of them with None."""
+        """The rows of each partition, in order; all rows under None if all may go to any partition."""
         import numpy as np
 
         count = len(columns.timestamps)
@@ -90,17 +89,17 @@ class _RowSender:
         unchosen = kernels.hash_keys(*columns.keys.arrays, len(topic.queues), chosen)
         if unchosen == count:
             return [(None, row_numbers(count))]
-        if unchosen:  # they get a partition before they are grouped: there they stay between their neighbours
+        if unchosen:  # they get a partition before grouping, so that rows keep their order in it
             free = chosen < 0
             chosen[free] = self._intake.spread(topic, columns.field_sizes[free] + RECORD_OVERHEAD)
-        # Looked at only now, as the topic may have grown meanwhile; one place more for rows without any.
+        # Read only now, as the topic may have grown. The last group is that of rows without a partition.
         ends, order = np.zeros(len(topic.queues) + 1, np.int64), np.empty(count, np.int64)
         kernels.group_rows(chosen, ends, order)
         groups = np.split(order, ends[:-2])
         return [(partition, rows) for partition, rows in enumerate(groups) if len(rows)]
 
-    def _send_plainly(self, piece: Any) -> None:
-        """Row by row, while the compiled loops are not there yet."""
+    def _send_row_by_row(self, piece: Any) -> None:
+        """Send row by row, while the compiled encoder is not loaded."""
         rows = zip(*self._reader.lists(piece), strict=True)
         for key, value, headers, partition, timestamp in rows:
             record = self._intake.send(self._name, value, key, headers, partition, timestamp)

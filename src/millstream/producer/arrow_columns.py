@@ -1,4 +1,4 @@
-"""Columns of Arrow as columns of records: arrays for the compiled encoder, or lists for the plain one."""
+"""Reads Arrow columns as record columns: arrays for the compiled encoder, or lists for the plain one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream import serde
 from millstream.errors import MisuseError, UnknownTopicOrPartitionError
 from millstream.model import Header
-from millstream.producer.core.columns import Column, Columns, column_of, headers_of, no_fields
+from millstream.producer.core.columns import BytesColumn, RecordColumns, column_of, headers_of, no_fields
 
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Longs
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
 
-class Reader:
-    """Reads the pieces of a table for one topic."""
+class ArrowReader:
+    """Reads pieces of a table whose rows are records of one topic."""
 
     def __init__(
         self, topic: str, serialize_key: serde.Serializer, serialize_value: serde.Serializer
@@ -28,14 +28,14 @@ class Reader:
 
     # -- as arrays
 
-    def columns(self, piece: Any) -> Columns:
-        """Keys, values, headers and times; the time of a row without one is now."""
-        return Columns(
+    def columns(self, piece: Any) -> RecordColumns:
+        """Keys, values, headers and timestamps; a row without a timestamp gets the present time."""
+        return RecordColumns(
             self._fields(piece, "key"), self._fields(piece, "value"), _headers(piece), _timestamps(piece)
         )
 
     def partitions(self, piece: Any) -> tuple[Longs | None, int | None]:
-        """The partition of each row, -1 for those without one, and the highest; None if there are none."""
+        """The partition of each row (-1: none), and the highest; None for both if no row has one."""
         column = _numbers(piece, "partition")
         if column is None or column.null_count == len(column):
             return None, None
@@ -46,7 +46,7 @@ class Reader:
             raise UnknownTopicOrPartitionError(f"topic {self._topic} has no partition {bounds['min']}")
         return column.fill_null(-1).to_numpy(zero_copy_only=False).copy(), bounds["max"]
 
-    def _fields(self, piece: Any, name: str) -> Column:
+    def _fields(self, piece: Any, name: str) -> BytesColumn:
         array = _column(piece, name)
         if array is None:
             return no_fields(piece.num_rows)
@@ -62,7 +62,7 @@ class Reader:
     # -- as lists
 
     def lists(self, piece: Any) -> tuple[Sequence[Any], ...]:
-        """Key, value, headers, partition and time of each row; None for what is not there."""
+        """Lists of keys, values, headers, partitions and timestamps; None stands for what is missing."""
         return (
             self._list(piece, "key"),
             self._list(piece, "value"),
@@ -81,7 +81,7 @@ class Reader:
 
 
 def _column(piece: Any, name: str) -> Any:
-    """A column, without a dictionary; None where there is none, or only nulls."""
+    """A column, dictionary-decoded; None if it is missing or has the null type."""
     import pyarrow
 
     if name not in piece.schema.names:
@@ -98,7 +98,7 @@ def _list_of(array: Any, piece: Any) -> list[Any]:
 
 
 def _as_binary(array: Any) -> Any:
-    """Binary and text of any kind as large_binary, the bytes themselves not copied; None for other types."""
+    """Any binary or string type as large_binary, without copying the bytes; None for other types."""
     import pyarrow
 
     kind, types = array.type, pyarrow.types
@@ -116,7 +116,7 @@ def _as_binary(array: Any) -> Any:
     return array.cast(pyarrow.large_binary())
 
 
-def _binary_column(array: Any) -> Column:
+def _binary_column(array: Any) -> BytesColumn:
     import numpy as np
 
     _, offsets, data = array.buffers()
@@ -125,10 +125,10 @@ def _binary_column(array: Any) -> Column:
     if array.null_count:
         sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
     held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return Column(held, places[:-1], sizes)
+    return BytesColumn(held, places[:-1], sizes)
 
 
-# -- times, partitions, headers
+# -- timestamps, partitions, headers
 
 
 def _numbers(piece: Any, name: str) -> Any:
@@ -138,12 +138,12 @@ def _numbers(piece: Any, name: str) -> Any:
     if array is None:
         return None
     if not pyarrow.types.is_integer(array.type):
-        raise MisuseError(f"the column {name} has the type {array.type}, not one of whole numbers")
+        raise MisuseError(f"the column {name} has the type {array.type}, not an integer type")
     return array.cast(pyarrow.int64())
 
 
 def _checked_timestamps(piece: Any) -> Any:
-    """Milliseconds since 1970, from whole numbers or any Arrow timestamp."""
+    """Milliseconds since 1970, from integers or any Arrow timestamp."""
     import pyarrow
     import pyarrow.compute
 
@@ -171,7 +171,7 @@ def _timestamps(piece: Any) -> Longs:
     return stamps
 
 
-def _headers(piece: Any) -> Column:
+def _headers(piece: Any) -> BytesColumn:
     if _column(piece, "headers") is None:
         return no_fields(piece.num_rows)
     rows = {row: headers for row, headers in enumerate(_header_lists(piece)) if headers}
@@ -186,7 +186,7 @@ def _header_lists(piece: Any) -> list[Sequence[Header]]:
 
 
 def _header(entry: Any) -> Header:
-    """A header as Arrow gives it: a struct with two fields becomes a dict, an entry of a map a pair."""
+    """A header from Arrow: a struct of two fields arrives as a dict, an entry of a map as a pair."""
     try:
         name, value = entry.values() if isinstance(entry, dict) else entry
     except (TypeError, ValueError):
@@ -194,5 +194,5 @@ def _header(entry: Any) -> Header:
     if isinstance(value, str):
         value = value.encode()
     if not isinstance(name, str) or not isinstance(value, bytes | None):
-        raise MisuseError(f"the header {(name, value)!r} must have a text as its name, and bytes or null")
+        raise MisuseError(f"the header {(name, value)!r} must have a string as its name, and bytes or null")
     return name, value

@@ -1,15 +1,19 @@
-"""The producer's side of the I/O thread: sends what the sender plans, and reports what comes back."""
+"""The producer on the I/O thread: sends the batches that ``Sender`` plans, and reports the outcomes."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from millstream.client.background_compile import BackgroundLoad
 from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import BrokerInfo, Cluster
+from millstream.client.metrics import counter
 from millstream.config import ProducerConfig
 from millstream.errors import (
     Action,
@@ -21,12 +25,12 @@ from millstream.errors import (
     for_code,
 )
 from millstream.model import TopicPartition
-from millstream.producer.compiled_encoder import background
-from millstream.producer.core.accumulator import NEVER_MS, Accumulator, Limits, PartitionQueue
-from millstream.producer.core.batch import Batch
-from millstream.producer.core.sender import Finished, Sender, SendLimits
+from millstream.producer.core.accumulator import NEVER_MS, Accumulator, BatchLimits
+from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.columns import encoder
+from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits
 from millstream.producer.core.sequences import Sequences
-from millstream.producer.futures import Board, Delivery, run_callback
+from millstream.producer.futures import Delivery, DeliveryLock, run_callback
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -38,9 +42,13 @@ from millstream.wire.messages.produce import (
 )
 from millstream.wire.records.batches import BATCH_OVERHEAD
 from millstream.wire.records.codecs import Codec
+from millstream.wire.records.encode import load as load_encoder
 from millstream.wire.schema import ZERO_UUID
 
 log = logging.getLogger("millstream.producer")
+
+background_encoder: Final = BackgroundLoad(encoder, load_encoder, "encoder")
+"""Loads the compiled encoder for all producers of this process."""
 
 _LAST_VERSION_WITH_NAMES = 12
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
@@ -50,24 +58,24 @@ _LEADER_CHANGES = (
 )
 
 
+@dataclass(eq=False)
 class ProducerMetrics:
-    """What became of the records."""
+    """Counters of records and batches."""
 
-    def __init__(self) -> None:
-        self.records_delivered = 0
-        self.records_failed = 0
-        self.batches_sent = 0
-        self.batch_bytes = 0
+    records_delivered: int = counter("records that brokers acknowledged")
+    records_failed: int = counter("records that were not delivered")
+    batches_sent: int = counter("batches sent, retries included")
+    batch_bytes: int = counter("bytes of the batches sent, compressed")
 
 
 class ProducerDriver:
-    """A core of the client: polled on the I/O thread. Holds no reference to the Producer itself."""
+    """A core of the client, polled on the I/O thread. Holds no reference to the Producer itself."""
 
     def __init__(self, client: Client, config: ProducerConfig) -> None:
         self.client = client
         self.metrics = ProducerMetrics()
-        self.board = Board(client.io.check_running)
-        client.io.on_fork.append(self.board.renew)
+        self.deliveries = DeliveryLock(client.io.check_running)
+        client.io.on_fork.append(self.deliveries.renew)
         self._when_idle: Callable[[], None] | None = None
         self._acks = config.acks
         self._request_timeout_ms = config.request_timeout_ms
@@ -79,8 +87,8 @@ class ProducerDriver:
         self._id_retry_at_ms = 0
         self.sequences = Sequences() if config.enable_idempotence else None
         self.accumulator = Accumulator(
-            Limits(_batch_size(config), config.linger_ms, config.buffer_memory),
-            lambda topic, partition, times: Delivery(self.board, topic, partition, times),
+            BatchLimits(_batch_size(config), config.linger_ms, config.buffer_memory),
+            lambda topic, partition, times: Delivery(self.deliveries, topic, partition, times),
             chance,
         )
         self.sender = Sender(
@@ -96,19 +104,30 @@ class ProducerDriver:
             Delivery.split,
             chance,
         )
+        self._register_metrics()
+
+    def _register_metrics(self) -> None:
+        metrics, sender, accumulator = self.client.metrics, self.sender, self.accumulator
+        metrics.include(self.metrics)
+        metrics.register("batch_retries", "batches sent again", lambda: sender.retries)
+        metrics.register("batch_splits", "batches split as too large", lambda: sender.splits)
+        metrics.register("batches_pending", "batches without an outcome", lambda: len(accumulator.incomplete))
+        metrics.register(
+            "buffer_free_bytes", "bytes of buffer_memory that are free", lambda: accumulator.free_bytes
+        )
 
     # -- the core
 
     def poll(self, now_ms: int) -> None:
-        """Send all that can go now."""
+        """Send all batches that may be sent now."""
         while True:
-            with self.board.lock:
+            with self.deliveries.lock:
                 plan = self.sender.plan(now_ms, self.client.cluster, self.client.has_room)
             self._finish(plan.finished)
             if plan.leaderless_topics:
                 self._look_up(plan.leaderless_topics)
             if plan.needs_producer_id:
-                self._ask_for_id(now_ms)
+                self._request_id(now_ms)
             if not plan.requests:
                 break
             for node_id, batches in plan.requests:
@@ -124,8 +143,8 @@ class ProducerDriver:
         return None if wake_ms == NEVER_MS else wake_ms
 
     def cluster_changed(self, cluster: Cluster) -> None:
-        """Follow topics that grew, and know which partitions have leaders."""
-        with self.board.lock:
+        """Take over new partitions, and which partitions have leaders."""
+        with self.deliveries.lock:
             for name in self.accumulator.topics:
                 info = cluster.topic(name)
                 if info is not None:
@@ -136,7 +155,7 @@ class ProducerDriver:
 
     def start(self) -> None:
         """Take part in the client's loop."""
-        background.on_volume()
+        background_encoder.on_volume()
 
         def attach() -> None:
             self.client.on_metadata(self.cluster_changed)
@@ -145,16 +164,16 @@ class ProducerDriver:
         self.client.submit(attach)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Send all there is without lingering, and wait for the outcomes; MillstreamTimeoutError."""
+        """Send all batches without lingering, and wait for outcomes; may raise MillstreamTimeoutError."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self.board.lock:
+        with self.deliveries.lock:
             pending = list(self.accumulator.incomplete)
             self.accumulator.flushing += 1
             try:
                 self.client.wake()
                 for batch in pending:
                     while not batch.delivery.is_settled:
-                        if not self.board.wait(deadline_s):
+                        if not self.deliveries.wait(deadline_s):
                             raise self._flush_timed_out(timeout_s)
             finally:
                 self.accumulator.flushing -= 1
@@ -164,25 +183,25 @@ class ProducerDriver:
         return MillstreamTimeoutError(f"{left} records were not delivered within {timeout_s:.3g} seconds")
 
     def release_waiters(self) -> None:
-        """The thread has ended: nobody must wait for it any more."""
-        with self.board.lock:
-            self.board.notify()
+        """The I/O thread has ended: wake all threads that wait for it."""
+        with self.deliveries.lock:
+            self.deliveries.notify()
 
     def end_when_idle(self, then: Callable[[], None]) -> None:
-        """Call on the I/O thread once every record has its outcome."""
+        """Call ``then`` on the I/O thread once every record has its outcome."""
         self._when_idle = then
         self.client.wake()
 
     def abort(self, error: MillstreamError) -> None:
-        """Fail all records that have no outcome yet."""
-        with self.board.lock:
+        """Fail all records without an outcome."""
+        with self.deliveries.lock:
             finished = self.sender.abort_all(error)
         self._finish(finished)
 
     # -- requests
 
     def _look_up(self, topics: set[str]) -> None:
-        """Find leaders for records that wait; a topic that was deleted may be made again for them."""
+        """Refresh metadata for waiting records; may recreate a topic that was deleted."""
         self.client.metadata.touch(topics)
         self.client.metadata.refresh(topics, create=True)
 
@@ -210,9 +229,9 @@ class ProducerDriver:
     def _encode(self, batch: Batch, now_ms: int) -> bool:
         try:
             encoded = batch.encode(self._codec, self._level)
-        except Exception as error:  # noqa: BLE001 - a codec that is missing or fails must not lose the batch
+        except Exception as error:  # noqa: BLE001 - a missing or failing codec must fail the batch, not lose it
             reason = MillstreamError(f"a batch for {batch.queue} cannot be encoded: {error!r}")
-            with self.board.lock:
+            with self.deliveries.lock:
                 finished = self.sender.refused(batch, reason, now_ms)
             self._finish(finished)
             return False
@@ -241,7 +260,7 @@ class ProducerDriver:
             ],
         )
 
-    def _ask_for_id(self, now_ms: int) -> None:
+    def _request_id(self, now_ms: int) -> None:
         if self._id_requested or now_ms < self._id_retry_at_ms:
             return
         self._id_requested = True
@@ -254,12 +273,12 @@ class ProducerDriver:
 
     def _id_answered(self, response: InitProducerIdResponse) -> None:
         if response.error_code:
-            self._id_failed(for_code(response.error_code)("asking for a producer id"))
+            self._id_failed(for_code(response.error_code)("requesting a producer id"))
             return
         assert self.sequences is not None, "only an idempotent producer asks for an id"
         self._id_requested = False
         self._id_failures = 0
-        with self.board.lock:
+        with self.deliveries.lock:
             self.sequences.assigned(response.producer_id, response.producer_epoch)
         log.debug("producer id %d, epoch %d", response.producer_id, response.producer_epoch)
         self.client.poll_soon()
@@ -270,7 +289,7 @@ class ProducerDriver:
         delay_ms = self._id_backoff.delay_ms(self._id_failures, chance())
         self._id_retry_at_ms = self.client.now_ms() + delay_ms
         if isinstance(error, BrokerError) and error.retriable:
-            log.debug("asking for a producer id failed, it will be repeated: %s", error)
+            log.debug("requesting a producer id failed, will retry: %s", error)
         else:
             log.error("no producer id: %s", error)
             self.abort(error)
@@ -281,8 +300,8 @@ class ProducerDriver:
     def _answered(
         self, response: ProduceResponse | None, batches: Sequence[Batch], ids: dict[str, bytes]
     ) -> None:
-        if response is None:  # acks=0: it has left, and that is all there is to know
-            with self.board.lock:
+        if response is None:  # acks=0: sent, and no answer follows
+            with self.deliveries.lock:
                 finished = [one for batch in batches for one in self.sender.accepted(batch, -1, -1)]
             self._finish(finished)
             return
@@ -295,10 +314,10 @@ class ProducerDriver:
         now_ms = self.client.now_ms()
         finished = []
         refresh = False
-        with self.board.lock:
+        with self.deliveries.lock:
             for batch in batches:
                 answer = answers.get((batch.queue.topic, batch.queue.partition))
-                outcome, stale = self._judge(batch, answer, now_ms)
+                outcome, stale = self._apply_answer(batch, answer, now_ms)
                 finished += outcome
                 refresh |= stale
         self._learn_leaders(response, answers)
@@ -306,12 +325,12 @@ class ProducerDriver:
         if refresh:
             self.client.metadata.refresh_tracked()
 
-    def _judge(
+    def _apply_answer(
         self, batch: Batch, answer: PartitionProduceResponse | None, now_ms: int
-    ) -> tuple[list[Finished], bool]:
-        """What follows for a batch, and whether the metadata have proved wrong. Under the lock."""
+    ) -> tuple[list[FinishedBatch], bool]:
+        """Under the lock: the consequence of an answer for a batch, and whether the metadata are stale."""
         if answer is None:
-            missing = NetworkError(f"the answer leaves {batch.queue} out")
+            missing = NetworkError(f"the answer does not contain {batch.queue}")
             return self.sender.refused(batch, missing, now_ms), False
         if not answer.error_code:
             return self.sender.accepted(batch, answer.base_offset, answer.log_append_time_ms), False
@@ -322,9 +341,9 @@ class ProducerDriver:
         return self.sender.refused(batch, error, now_ms, by_record or None), stale
 
     def _failed(self, batches: Sequence[Batch], error: MillstreamError) -> None:
-        """No answer came: each batch may or may not have been written."""
+        """There was no answer: each batch may or may not have been written."""
         now_ms = self.client.now_ms()
-        with self.board.lock:
+        with self.deliveries.lock:
             finished = [one for batch in batches for one in self.sender.refused(batch, error, now_ms)]
         self._finish(finished)
         self.client.metadata.refresh_tracked()
@@ -332,7 +351,7 @@ class ProducerDriver:
     def _learn_leaders(
         self, response: ProduceResponse, answers: dict[tuple[str, int], PartitionProduceResponse]
     ) -> None:
-        """A broker that no longer leads a partition may say who does (KIP-951)."""
+        """Take over new leaders from an answer of a broker that no longer leads (KIP-951)."""
         leaders = {
             TopicPartition(topic, partition): (
                 answer.current_leader.leader_id,
@@ -347,21 +366,21 @@ class ProducerDriver:
             brokers = [BrokerInfo(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints]
             self.client.metadata.learn(self.client.cluster.with_leaders(leaders, brokers))
 
-    def _finish(self, finished: Sequence[Finished]) -> None:
-        """Tell whoever waits; callbacks run without the lock."""
+    def _finish(self, finished: Sequence[FinishedBatch]) -> None:
+        """Set the outcomes, wake waiting threads, and run callbacks without the lock."""
         if not finished:
             return
         callbacks = []
-        with self.board.lock:
+        with self.deliveries.lock:
             for one in finished:
                 delivery: Delivery = one.batch.delivery
                 self._count(one)
                 callbacks += delivery.finish(one.base_offset, one.append_time, one.error, one.record_errors)
-            self.board.notify()
+            self.deliveries.notify()
         for future, callback in callbacks:
             run_callback(future, callback)
 
-    def _count(self, one: Finished) -> None:
+    def _count(self, one: FinishedBatch) -> None:
         count = one.batch.count
         if one.error is None:
             self.metrics.records_delivered += count
@@ -371,11 +390,11 @@ class ProducerDriver:
 
 
 def _batch_size(config: ProducerConfig) -> int:
-    """A batch has to fit into a request, and into the memory."""
+    """A batch must fit into a request and into ``buffer_memory``."""
     return min(config.batch_size, config.max_request_size - BATCH_OVERHEAD, config.buffer_memory)
 
 
 def _error(queue: PartitionQueue, answer: PartitionProduceResponse) -> BrokerError:
-    """The error of an answer, with the partition and the broker's own words."""
+    """The error of an answer, with the partition and the broker's message."""
     message = f": {answer.error_message}" if answer.error_message else ""
     return for_code(answer.error_code)(f"{queue}{message}")

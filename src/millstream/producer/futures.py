@@ -1,8 +1,8 @@
-"""What ``send`` returns: a future for each record, though the outcome belongs to its whole batch.
+"""Futures of records and of whole Arrow tables. An outcome belongs to a batch, which many records share.
 
-A record's future is two references: the batch's ``Delivery``, and the record's place in it. Nothing is done
-for a record when its batch is delivered, unless somebody waits for it or has asked to be called. All
-deliveries of a producer share one lock and one condition (``Board``).
+A record's future is two references: the batch's ``Delivery``, and the record's index in it. When a batch is
+delivered, nothing is done for a record unless a thread waits for it or it has a callback. All deliveries of a
+producer share one lock and one condition (``DeliveryLock``).
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ log = logging.getLogger("millstream.producer")
 DoneCallback = Callable[["Future[RecordMetadata]"], object]
 
 
-class Board:
-    """The producer's lock, and where its threads wait for changes."""
+class DeliveryLock:
+    """The producer's lock, and the condition on which its threads wait for changes."""
 
     def __init__(self, check_running: Callable[[], None]) -> None:
         self._check_running = check_running
         self.renew()
 
     def renew(self) -> None:
-        """Start with a free lock; also in a forked child, where the I/O thread may have held it for ever."""
-        # Reentrant, because concurrent.futures.wait takes the condition of every future, which is one for
-        # all.
+        """Make a new lock; also in a forked child, where the parent's I/O thread may hold the old one."""
+        # Reentrant, because concurrent.futures.wait takes the condition of every future, which they share.
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self._waiting = 0
 
     def wait(self, deadline_s: float | None) -> bool:
-        """Under the lock: wait for some change; False when the deadline (monotonic) has passed."""
+        """Under the lock: wait for a change; False when the deadline (monotonic) has passed."""
         remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
         if remaining_s is not None and remaining_s <= 0:
             return False
@@ -61,26 +60,26 @@ class Board:
 
 
 class Delivery:
-    """The outcome of a batch, to come or there. Its fields are read and written under the board's lock."""
+    """The outcome of a batch, once it is known. Fields are read and written under the shared lock."""
 
     __slots__ = (
         "append_time",
         "base_offset",
-        "board",
         "callbacks",
         "done",
         "error",
         "partition",
         "parts",
         "record_errors",
+        "shared",
         "shares",
         "times",
         "topic",
         "watched",
     )
 
-    def __init__(self, board: Board, topic: str, partition: int, times: Times) -> None:
-        self.board = board
+    def __init__(self, shared: DeliveryLock, topic: str, partition: int, times: Times) -> None:
+        self.shared = shared
         self.topic = topic
         self.partition = partition
         self.times = times
@@ -92,11 +91,11 @@ class Delivery:
         self.parts: tuple[int, Delivery, Delivery] | None = None
         self.callbacks: list[tuple[RecordFuture, DoneCallback]] | None = None
         self.watched: list[RecordFuture] | None = None
-        self.shares: list[Share] | None = None
+        self.shares: list[ArrowShare] | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether every record has its outcome, wherever the batch was split."""
+        """Whether every record has its outcome, also if the batch was split."""
         if self.parts is None:
             return self.done
         return self.parts[1].is_settled and self.parts[2].is_settled
@@ -108,7 +107,7 @@ class Delivery:
         error: MillstreamError | None,
         record_errors: dict[int, str] | None,
     ) -> list[tuple[Any, Callable[[Any], object]]]:
-        """Set the outcome, once. Returns what to call with what, without the lock."""
+        """Set the outcome, once. Returns arguments and callbacks, to be called without the lock."""
         assert not self.done, "a batch has one outcome"
         self.base_offset = base_offset
         self.append_time = append_time
@@ -122,14 +121,14 @@ class Delivery:
         self.callbacks = self.watched = self.shares = None
         return callbacks
 
-    def _settle(self, share: Share) -> None:
-        """Without the lock: the outcome does not change any more."""
+    def _settle(self, share: ArrowShare) -> None:
+        """Called without the lock: the outcome no longer changes."""
         share.outcome.settle(share.count, self.error_among(share.first, share.count))
 
     def split(self, middle: int) -> tuple[Delivery, Delivery]:
-        """The batch is sent in two parts: each record's outcome is that of its part from now on."""
-        first = Delivery(self.board, self.topic, self.partition, self.times.part(0, middle))
-        second = Delivery(self.board, self.topic, self.partition, self.times.part(middle))
+        """The batch is sent in two parts: from now on, a record's outcome is that of its part."""
+        first = Delivery(self.shared, self.topic, self.partition, self.times.part(0, middle))
+        second = Delivery(self.shared, self.topic, self.partition, self.times.part(middle))
         self.parts = (middle, first, second)
         for future, callback in self.callbacks or ():
             future.located().add_callback(future, callback)
@@ -149,11 +148,11 @@ class Delivery:
             self.callbacks = []
         self.callbacks.append((future, callback))
 
-    def add_share(self, outcome: Rows, first: int, count: int) -> None:
-        """So many records from this place on belong to a call that waits for all of its own."""
+    def add_share(self, outcome: ArrowDelivery, first: int, count: int) -> None:
+        """``count`` records from index ``first`` on belong to one ``send_arrow``."""
         if self.shares is None:
             self.shares = []
-        self.shares.append(Share(outcome, first, count))
+        self.shares.append(ArrowShare(outcome, first, count))
 
     def watch(self, future: RecordFuture) -> None:
         if self.watched is None:
@@ -161,14 +160,14 @@ class Delivery:
         self.watched.append(future)
 
     def error_at(self, index: int) -> MillstreamError | None:
-        """A record's error: the broker may say which records of a refused batch are at fault (KIP-467)."""
+        """A record's error: the broker may say which records of a refused batch are invalid (KIP-467)."""
         error = self.error
         if error is None or not self.record_errors:
             return error
         where = f"{self.topic}-{self.partition}"
         message = self.record_errors.get(index)
         if message is None:
-            return InvalidRecordError(f"{where}: refused, as other records of its batch were invalid")
+            return InvalidRecordError(f"{where}: refused, because other records of its batch were invalid")
         kind = (
             type(error)
             if len(self.record_errors) == 1 and isinstance(error, BrokerError)
@@ -177,7 +176,7 @@ class Delivery:
         return kind(f"{where}: {message or error.detail}")
 
     def error_among(self, first: int, count: int) -> MillstreamError | None:
-        """The error of the first of these records that is at fault, or of all."""
+        """The error of the first invalid record among ``count`` from ``first`` on, or of the batch."""
         at_fault = [index for index in self.record_errors or () if first <= index < first + count]
         return self.error_at(min(at_fault, default=first))
 
@@ -187,12 +186,12 @@ class Delivery:
         return RecordMetadata(self.topic, self.partition, offset, timestamp)
 
 
-class Rows:
-    """What one ``send_arrow`` waits for: the outcome of each of its records. Any thread may call."""
+class ArrowDelivery:
+    """The outcome of one ``send_arrow``: that of all its records. Any thread may call."""
 
     def __init__(self, count: int) -> None:
         self.future: Future[int] = Future()
-        self.future.set_running_or_notify_cancel()  # what was sent cannot be cancelled
+        self.future.set_running_or_notify_cancel()  # records that were sent cannot be cancelled
         self._count = self._left = count
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -200,7 +199,7 @@ class Rows:
             self.future.set_result(0)
 
     def settle(self, count: int, error: BaseException | None) -> None:
-        """So many records have their outcome. The future gets its own after the last: the first error."""
+        """``count`` more records have their outcome. After the last, the future gets the first error."""
         with self._lock:
             self._left -= count
             self._error = self._error or error
@@ -212,21 +211,21 @@ class Rows:
             self.future.set_result(self._count)
 
     def record_done(self, record: Future[RecordMetadata]) -> None:
-        """As a callback: a record that was sent by itself has its outcome."""
+        """A callback for a record that was sent by itself."""
         self.settle(1, record.exception())
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ArrowShare:
     """The records of one ``send_arrow`` in one batch."""
 
-    outcome: Rows
+    outcome: ArrowDelivery
     first: int
     count: int
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """Where one record was put, once the broker has said so.
+    """The partition and offset of one record, once the broker has acknowledged it.
 
     A ``concurrent.futures.Future``: it works with ``concurrent.futures.wait`` and ``asyncio.wrap_future``. It
     cannot be cancelled. Callbacks run on the producer's I/O thread: they should be short, and may send but
@@ -236,12 +235,12 @@ class RecordFuture(Future[RecordMetadata]):
     __slots__ = ("_delivery", "_index", "_watchers")
 
     def __init__(self, delivery: Delivery, index: int) -> None:
-        # The base class is not initialised: its lock alone costs more than all of send().
+        # The base class is not initialised: its lock alone costs more than send().
         self._delivery = delivery
         self._index = index
 
     def located(self) -> Delivery:
-        """The delivery of the part of the batch that the record is in now. Under the lock."""
+        """Under the lock: the delivery of the record's batch, or of its part if the batch was split."""
         while self._delivery.parts is not None:
             middle, first, second = self._delivery.parts
             if self._index < middle:
@@ -252,7 +251,7 @@ class RecordFuture(Future[RecordMetadata]):
         return self._delivery
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the record's place; raises why it was not written, or MillstreamTimeoutError."""
+        """Wait for the record's metadata; raises the error of a failed record, or MillstreamTimeoutError."""
         delivery = self._settled(timeout)
         error = delivery.error_at(self._index)
         if error is not None:
@@ -260,20 +259,20 @@ class RecordFuture(Future[RecordMetadata]):
         return delivery.metadata_at(self._index)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the outcome; None where the record was written."""
+        """Wait for the outcome; None if the record was written."""
         return self._settled(timeout).error_at(self._index)
 
     def _settled(self, timeout_s: float | None) -> Delivery:
-        board = self._delivery.board
+        shared = self._delivery.shared
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with board.lock:
+        with shared.lock:
             while not self.located().done:
-                if not board.wait(deadline_s):
+                if not shared.wait(deadline_s):
                     raise MillstreamTimeoutError(f"the record was not delivered within {timeout_s:g} seconds")
             return self._delivery
 
     def done(self) -> bool:
-        with self._delivery.board.lock:
+        with self._delivery.shared.lock:
             return self.located().done
 
     def running(self) -> bool:
@@ -286,8 +285,8 @@ class RecordFuture(Future[RecordMetadata]):
         return False
 
     def add_done_callback(self, fn: DoneCallback) -> None:
-        """Call with this future when the outcome is there: on the I/O thread, or here and now if it is."""
-        with self._delivery.board.lock:
+        """Call ``fn`` with this future once it is done: on the I/O thread, or at once if it is done."""
+        with self._delivery.shared.lock:
             delivery = self.located()
             if not delivery.done:
                 delivery.add_callback(self, fn)
@@ -295,20 +294,20 @@ class RecordFuture(Future[RecordMetadata]):
         run_callback(self, fn)
 
     def __repr__(self) -> str:
-        with self._delivery.board.lock:
+        with self._delivery.shared.lock:
             delivery = self.located()
             if not delivery.done:
                 return f"<RecordFuture for {delivery.topic}-{delivery.partition}, pending>"
             outcome = delivery.error_at(self._index) or delivery.metadata_at(self._index)
             return f"<RecordFuture {outcome!r}>"
 
-    # -- what concurrent.futures.wait and as_completed look at
+    # -- the private attributes that concurrent.futures.wait and as_completed use
 
-    if not TYPE_CHECKING:  # there they are the attributes of the base class, as the library's stubs want them
+    if not TYPE_CHECKING:  # type checkers see the base class's attributes
 
         @property
         def _condition(self) -> threading.Condition:
-            return self._delivery.board.condition
+            return self._delivery.shared.condition
 
         @property
         def _state(self) -> str:
@@ -324,18 +323,18 @@ class RecordFuture(Future[RecordMetadata]):
                 return self._watchers
 
     def tell_watchers(self) -> None:
-        """Under the lock, when the outcome is there: tell the calls of ``concurrent.futures`` that wait."""
+        """Under the lock, once done: notify the calls of ``concurrent.futures`` that wait."""
         failed = self._delivery.error_at(self._index) is not None
         for watcher in self._waiters:
             (watcher.add_exception if failed else watcher.add_result)(self)
 
 
 new_future = object.__new__
-"""Makes a RecordFuture without a call of its __init__, which would cost as much again."""
+"""Makes a RecordFuture without calling __init__, which would double its cost."""
 
 
 class _Keeper:
-    """As a batch keeps the future of its last record."""
+    """Holds a future as a batch does."""
 
     __slots__ = ("spare",)
 
@@ -343,22 +342,22 @@ class _Keeper:
 
 
 def _count_references() -> int:
-    """What ``getrefcount`` says of a future that nobody has but its batch, and whoever asks."""
+    """``getrefcount`` of a future that only its batch and the asking function refer to."""
     keeper = _Keeper()
     keeper.spare = new_future(RecordFuture)
     future = keeper.spare
     return getrefcount(future)
 
 
-# Without the interpreter's lock such counts mean little, and later interpreters do not count all of their own
-# references: there, no future is ever used again.
+# Without the GIL such counts are not reliable, and since Python 3.14 some references are not counted: there,
+# futures are never reused.
 _COUNTS = sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
 UNSHARED: Final = _count_references() if _COUNTS else -1
-"""How many references a future has that its batch may give out again, as nobody kept it."""
+"""The reference count of a future that ``send`` may reuse, as its caller did not keep it."""
 
 
 def run_callback(future: Any, callback: Callable[[Any], object]) -> None:
-    """As concurrent.futures does: an exception in a callback is logged, and harms nobody else."""
+    """Call a callback as concurrent.futures does: an exception is logged, and affects nothing else."""
     try:
         callback(future)
     except Exception:

@@ -1,6 +1,6 @@
-"""Where records come in: topics are looked up, memory is waited for, batches are opened, the sender is woken.
+"""The slow path of ``send``: looks up topics, waits for memory, opens batches, and wakes the sender.
 
-Any thread may call. ``Producer.send`` comes here only for what opens a batch, or is out of the ordinary.
+Any thread may call. ``Producer.send`` comes here only to open a batch, or with unusual arguments.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.model import Header
-from millstream.producer.core.accumulator import Topic
+from millstream.producer.core.accumulator import TopicQueues
 from millstream.producer.core.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
-from millstream.producer.core.block import Block
-from millstream.producer.core.columns import Columns
-from millstream.producer.core.encoder import encoder
+from millstream.producer.core.column_batch import ColumnBatch
+from millstream.producer.core.columns import RecordColumns, encoder
 from millstream.producer.driver import ProducerDriver
-from millstream.producer.futures import RecordFuture, Rows
+from millstream.producer.futures import ArrowDelivery, RecordFuture
 from millstream.wire.records.batches import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Longs
 
-NewRecord = tuple[Topic, int | None, bytes | None, bytes | None, Sequence[Header], float, int]
+NewRecord = tuple[TopicQueues, int | None, bytes | None, bytes | None, Sequence[Header], float, int]
 """What ``Accumulator.append`` takes."""
 
 _METADATA_WAIT_S: Final = 0.1
 _HELD_S: Final = 0.000_05
-"""How long to give way to a thread that is in the middle of adding a record."""
+"""The pause while another thread is adding a record."""
 _PLENTY_S: Final = 0.005
 _PLENTY_PART: Final = 8
-"""Who has waited for memory goes on when so large a part of it is free, or so much later."""
+"""A thread that waits for memory goes on once 1/8 of ``buffer_memory`` is free, or 5 ms after any is."""
 
 
 class Intake:
-    """The producer's side that senders see."""
+    """Accepts records from sending threads."""
 
     def __init__(self, client: Client, driver: ProducerDriver, config: ProducerConfig) -> None:
         self._client = client
@@ -55,11 +54,11 @@ class Intake:
         self._calls = BlockingCalls(client)
         self._accumulator = driver.accumulator
         self._topics = driver.accumulator.topics
-        self._board = driver.board
+        self._deliveries = driver.deliveries
         self._config = config
 
     def deadline(self) -> Deadline:
-        """How long a call may wait that begins now."""
+        """The deadline of a call that starts now."""
         return Deadline(self._config.max_block_ms / 1000)
 
     # -- records
@@ -73,7 +72,7 @@ class Intake:
         partition: int | None,
         timestamp: int | None,
     ) -> RecordFuture:
-        """Add a record to an open batch or a new one, with all there is to check and to wait for."""
+        """Add a record to an open batch or a new one; checks everything, and waits if needed."""
         size = RECORD_OVERHEAD + len(value or b"") + len(key or b"")
         size += sum(len(name) + len(data or b"") + HEADER_OVERHEAD for name, data in headers)
         self.check_size(size)
@@ -83,7 +82,7 @@ class Intake:
         return self.add((topic, partition, key, value, headers, moment, size), deadline)
 
     def check_size(self, size: int) -> None:
-        """Refuse a record that takes about so many bytes, if that is too much."""
+        """Raise RecordTooLargeError if a record of about ``size`` bytes cannot be sent."""
         config = self._config
         name = "max_request_size" if config.max_request_size <= config.buffer_memory else "buffer_memory"
         limit = getattr(config, name)
@@ -94,14 +93,14 @@ class Intake:
             )
 
     def add(self, record: NewRecord, deadline: Deadline) -> RecordFuture:
-        """Add a record to an open batch, or open one for it: perhaps wait for memory, and tell the sender."""
+        """Add a record to an open batch, or open one for it; may wait for memory, and wakes the sender."""
         accumulator = self._accumulator
         while True:
-            with self._board.lock:
+            with self._deliveries.lock:
                 added = accumulator.append(*record)
                 if added is not None:
                     return RecordFuture(added[0].delivery, added[1])
-                self._io.check()  # after a close nobody would send it
+                self._io.check()  # after a close it would never be sent
                 now_ms = self._client.now_ms()
                 batch = accumulator.append_new(*record, now_ms)
                 if batch is not None:
@@ -118,73 +117,74 @@ class Intake:
 
     def add_rows(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         partition: int | None,
-        columns: Columns,
+        columns: RecordColumns,
         rows: Longs,
         sizes: Longs,
-        outcome: Rows,
+        outcome: ArrowDelivery,
     ) -> None:
-        """Add records by the column: these rows, all for one partition, or each batch for any (None).
+        """Add ``rows`` of columns, all to ``partition``; if that is None, each batch to any partition.
 
-        ``sizes`` are what a batch takes that holds nothing but this row.
+        ``sizes`` holds, for each row, the bytes of a batch with that row alone.
         """
         deadline = self.deadline()
         place = 0
         while place < len(rows):
-            with self._board.lock:
-                block, is_new = self._block(topic, partition, int(sizes[rows[place]]), deadline)
-                if block is not None:
+            with self._deliveries.lock:
+                batch, is_new = self._column_batch(topic, partition, int(sizes[rows[place]]), deadline)
+                if batch is not None:
                     kernels = encoder.kernels
-                    assert kernels is not None, "they are here to stay"
-                    begin, place = place, block.fill(kernels, columns, rows, place)
-                    block.delivery.add_share(outcome, block.count - (place - begin), place - begin)
-                    wake = is_new and self._accumulator.must_wake(block, block.created_ms)
-            if block is None:
+                    assert kernels is not None, "once loaded, they stay"
+                    begin, place = place, batch.fill(kernels, columns, rows, place)
+                    batch.delivery.add_share(outcome, batch.count - (place - begin), place - begin)
+                    wake = is_new and self._accumulator.must_wake(batch, batch.created_ms)
+            if batch is None:
                 self._give_way(deadline)
             elif wake:
                 self._client.wake()
 
-    def spread(self, topic: Topic, sizes: Longs) -> Longs:
-        """A partition for each of the records of these sizes, which may go to any: one for each batchful."""
+    def spread(self, topic: TopicQueues, sizes: Longs) -> Longs:
+        """A partition for each record without one, given their sizes: they fill one batch after another."""
         import numpy as np
 
         accumulator = self._accumulator
         _, places = np.unique(sizes.cumsum() // accumulator.batch_size, return_inverse=True)
-        with self._board.lock:
+        with self._deliveries.lock:
             partitions = accumulator.choose_several(topic, int(places[-1]) + 1, int(sizes[0]))
         return np.array(partitions, np.int64)[places]
 
-    def _block(
-        self, topic: Topic, partition: int | None, size: int, deadline: Deadline
-    ) -> tuple[Block | None, bool]:
-        """A block with room for a record of this size, and whether it is new; None while somebody adds a
-        record to the batch in its way.
+    def _column_batch(
+        self, topic: TopicQueues, partition: int | None, size: int, deadline: Deadline
+    ) -> tuple[ColumnBatch | None, bool]:
+        """A batch with room for a record of ``size`` bytes, and whether it is new.
+
+        None while a thread is adding a record to the batch that must be closed first.
         """
         accumulator = self._accumulator
         while True:
             queue = accumulator.choose(topic, partition, None, size)
-            block = queue.open
-            if isinstance(block, Block) and block.filled + size <= block.capacity + BATCH_OVERHEAD:
-                return block, False
+            batch = queue.open
+            if isinstance(batch, ColumnBatch) and batch.filled + size <= batch.capacity + BATCH_OVERHEAD:
+                return batch, False
             self._io.check()
             if not accumulator.lacks_memory(size):
                 break
             self.wait_for_memory(deadline)
         if not queue.close_open():
             return None, False
-        return accumulator.new_block(queue, size, self._client.now_ms()), True
+        return accumulator.new_column_batch(queue, size, self._client.now_ms()), True
 
     def _give_way(self, deadline: Deadline) -> None:
-        """Some thread is in the middle of adding a record: let it."""
+        """Pause while another thread is adding a record."""
         time.sleep(_HELD_S)
         if deadline.is_over:
-            raise MillstreamTimeoutError("another thread was stopped in the middle of a send")
+            raise MillstreamTimeoutError("another thread did not finish adding a record in time")
 
     def wait_for_memory(self, deadline: Deadline) -> None:
-        """Under the lock, which is given up meanwhile: wait until some is free, and a moment more for plenty.
+        """Release the lock and wait until memory is free, and a moment longer for more of it.
 
-        To wake up for each batch would cost more than the batch.
+        Waking up for each batch would cost more than the batch.
         """
         if self._io.is_current:
             raise BufferExhaustedError("the buffer is full, and callbacks on the I/O thread cannot wait")
@@ -192,14 +192,14 @@ class Intake:
         accumulator.starving += 1
         try:
             self._client.wake()
-            if not self._board.wait(time.monotonic() + deadline.remaining_s):
+            if not self._deliveries.wait(time.monotonic() + deadline.remaining_s):
                 raise BufferExhaustedError(
                     f"{accumulator.limits.buffer_memory} bytes of records wait, and none was sent within "
                     f"max_block_ms ({self._config.max_block_ms}): send more slowly, or raise buffer_memory"
                 )
             moment_s = time.monotonic() + _PLENTY_S
             plenty = accumulator.limits.buffer_memory // _PLENTY_PART
-            while accumulator.free_bytes < plenty and self._board.wait(moment_s):
+            while accumulator.free_bytes < plenty and self._deliveries.wait(moment_s):
                 pass
         finally:
             accumulator.starving -= 1
@@ -207,13 +207,13 @@ class Intake:
 
     # -- topics
 
-    def topic(self, name: str, partition: int | None, deadline: Deadline) -> Topic:
-        """The topic, with this partition; waits for metadata, and raises where there is none such."""
+    def topic(self, name: str, partition: int | None, deadline: Deadline) -> TopicQueues:
+        """The queues of a topic with this partition; waits for metadata, and raises if it does not exist."""
         topic = self._topics.get(name)
         if topic is None or not topic.queues or (partition is not None and partition >= len(topic.queues)):
             info = self.topic_info(name, partition, deadline)
             available = [one.partition for one in info.partitions if one.leader is not None]
-            with self._board.lock:
+            with self._deliveries.lock:
                 topic = self._accumulator.update_topic(name, len(info.partitions), available)
         if partition is not None and not 0 <= partition < len(topic.queues):
             raise UnknownTopicOrPartitionError(
@@ -222,9 +222,7 @@ class Intake:
         return topic
 
     def topic_info(self, name: str, partition: int | None, deadline: Deadline) -> TopicInfo:
-        """What the brokers say about a topic; waits for one that is being made, and raises what will not
-        pass.
-        """
+        """The metadata of a topic; waits while it is being created, and raises errors that will not pass."""
         self._io.check_may_wait()
         _check_topic(name)
         client = self._client
@@ -252,7 +250,7 @@ class Intake:
         error = self._client.cluster.errors.get(name)
         if error is None:
             return None
-        return type(error)(f"topic {name} was not there within max_block_ms ({deadline.timeout_s * 1000:g})")
+        return type(error)(f"topic {name} did not exist within max_block_ms ({deadline.timeout_s * 1000:g})")
 
 
 def _check_topic(name: object) -> None:

@@ -1,8 +1,8 @@
-"""How a producer ends: closed in order, forgotten, or still open when the interpreter ends.
+"""How a producer ends: closed, garbage-collected, or still open when the interpreter exits.
 
-A forgotten producer must neither lose what it was given nor hold anything up. When it is collected, its I/O
-thread goes on until all is delivered (or has failed), and then ends. At the end of the interpreter, all
-producers that are still open get a moment to deliver.
+A producer that is never closed must neither lose records nor block the program. When it is collected, its I/O
+thread goes on until every record is delivered or has failed, and then ends. At the exit of the interpreter,
+producers that are still open have a moment to deliver.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from millstream.producer.driver import ProducerDriver
 log = logging.getLogger("millstream.producer")
 
 _EXIT_S = 2.0
-"""How long producers that nobody closed may hold up the end of the interpreter, all together."""
+"""How long all producers that were not closed may delay the exit of the interpreter together."""
 
 _open: set[ProducerDriver] = set()
 
 
 def opened(driver: ProducerDriver) -> None:
-    """Remember a producer until it ends."""
+    """Register a producer until it ends."""
     _open.add(driver)
 
 
 def close(driver: ProducerDriver, timeout_s: float | None) -> None:
-    """Take no more records, deliver those there are, fail the rest, and end the thread."""
+    """Accept no more records, deliver those sent until ``timeout_s``, fail the rest, and end the thread."""
     io = driver.client.io
     if io.refusal is not None:
         return
@@ -43,7 +43,7 @@ def close(driver: ProducerDriver, timeout_s: float | None) -> None:
 
 
 def end(driver: ProducerDriver) -> None:
-    """Fail what is left, and stop the thread; on that thread itself, without waiting for it."""
+    """Fail all records without an outcome, and stop the thread; waits for it unless called on it."""
     _open.discard(driver)
     if driver.client.io.is_forked:
         return
@@ -52,8 +52,8 @@ def end(driver: ProducerDriver) -> None:
     driver.release_waiters()
 
 
-def forgotten(driver: ProducerDriver) -> None:
-    """The Producer was collected without a close. That may happen on any thread, so nothing is waited for."""
+def collected(driver: ProducerDriver) -> None:
+    """The Producer was collected without a close. That may happen on any thread, so do not wait."""
     io = driver.client.io
     if io.refusal is None:
         io.refuse(ClosedError("the producer is closed: create a new one"))

@@ -1,4 +1,4 @@
-"""The public Producer: takes records from any thread, and hands them to the I/O thread in batches."""
+"""The public Producer: adds records from any thread to batches that the I/O thread sends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from millstream.client.blocking import Deadline
 from millstream.client.client import Client
 from millstream.client.cluster import PartitionInfo
 from millstream.config import ProducerConfig
-from millstream.errors import (
-    MisuseError,
-    SerializationError,
-)
+from millstream.errors import MisuseError, SerializationError
 from millstream.model import Header
 from millstream.producer import lifecycle
 from millstream.producer.core.batch import RECORD_OVERHEAD
@@ -33,16 +30,16 @@ Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 
 class Producer:
-    """Sends records to topics. Any number of threads may share one; close it, or use it in a ``with``. ::
+    """Sends records to topics. Any number of threads may share one; close it, or use ``with``. ::
 
         with Producer(bootstrap_servers="localhost:9092", value_serializer="string") as producer:
             future = producer.send("customerCountries", "France", key=b"Precision Products")
             print(future.result())
 
-    ``send`` returns at once; records go out in batches after at most ``linger_ms``. With the defaults, a
-    record whose future has a result is on the broker's disk once, and records of one partition keep the order
-    of their sends. Settings are those of Kafka's producer, as keywords or as a mapping with Kafka's dotted
-    names.
+    ``send`` returns at once; records are sent in batches after at most ``linger_ms``. With the defaults, a
+    record whose future has a result is on the broker's disk exactly once, and records of one partition keep
+    the order of their sends. Settings are those of Kafka's producer, as keywords or as a mapping with Kafka's
+    dotted names.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
@@ -50,7 +47,7 @@ class Producer:
         self._config = config
         self._serialize_key = _serializer(config.key_serializer, "key_serializer")
         self._serialize_value = _serializer(config.value_serializer, "value_serializer")
-        # What is bytes already needs no call, unless a serializer wants to see it.
+        # Bytes need no call, unless a serializer is set.
         formats = {serde.format_name(config.key_serializer), serde.format_name(config.value_serializer)}
         self._converts = formats != {"bytes"}
         self._client = Client(
@@ -65,7 +62,7 @@ class Producer:
         self._topics = self._driver.accumulator.topics
         self._driver.start()
         lifecycle.opened(self._driver)
-        weakref.finalize(self, lifecycle.forgotten, self._driver).atexit = False
+        weakref.finalize(self, lifecycle.collected, self._driver).atexit = False
 
     # -- sending
 
@@ -79,15 +76,15 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> RecordFuture:
-        """Add a record to a batch and return a future of its place in the topic.
+        """Add a record to a batch; returns a future of its partition and offset.
 
-        The partition is the one given, or that of the key as in Kafka's own producer, or any. The timestamp
-        is in milliseconds since 1970, and now by default. Waits at most ``max_block_ms``: for the topic's
+        The partition is ``partition``, or that of the key as in Kafka's own producer, or any. ``timestamp``
+        is in milliseconds since 1970, now by default. Waits at most ``max_block_ms`` for the topic's
         metadata, and for memory when more than ``buffer_memory`` waits to be sent.
 
-        Raises what can be known before sending: SerializationError, RecordTooLargeError,
-        BufferExhaustedError, an unknown or illegal topic or partition, ClosedError. What happens later is in
-        the future.
+        Raises errors that are known before sending: SerializationError, RecordTooLargeError,
+        BufferExhaustedError, an unknown or illegal topic or partition, ClosedError. Later errors are in the
+        future.
         """
         if self._io.refusal is not None:
             self._io.check()
@@ -95,18 +92,18 @@ class Producer:
             value = serde.serialize(self._serialize_value, value, topic)
             key = serde.serialize(self._serialize_key, key, topic, "key")
         if partition is None and timestamp is None and not headers:
-            # What most sends are: add to the open batch. Every call is written out that can be, as each would
-            # cost as much as a good part of the rest; see PartitionQueue for the door, Batch for the spare.
+            # The common case: add to the open batch. Calls are inlined, as each would cost as much as a good
+            # part of the rest; see PartitionQueue for open_slot, and Batch for spare.
             try:
                 known = self._topics[topic]
                 size = len(value) + RECORD_OVERHEAD
                 if key is None:
-                    door = known.sticky.door  # type: ignore[union-attr]
+                    open_slot = known.sticky.open_slot  # type: ignore[union-attr]
                 else:
-                    door = known.queue_of(key).door
+                    open_slot = known.queue_of(key).open_slot
                     size += len(key)
-                batch = door.pop()
-            except (LookupError, TypeError, AttributeError):  # nothing is open, somebody has it, no value
+                batch = open_slot.pop()
+            except (LookupError, TypeError, AttributeError):  # no open batch, another thread has it, no value
                 return self._intake.send(topic, value, key, (), None, None)
             try:
                 room = batch.room - size
@@ -126,7 +123,7 @@ class Producer:
                         batch.add_key(key)
                     return future
             finally:
-                door.append(batch)
+                open_slot.append(batch)
         return self._send_any(topic, value, key, headers, partition, timestamp)
 
     def _send_any(
@@ -145,8 +142,9 @@ class Producer:
     # -- topics
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        """The partitions of a topic with their leaders, in order; waits for metadata at most
-        ``max_block_ms``.
+        """The partitions of a topic with their leaders, in order.
+
+        Waits for metadata at most ``timeout`` seconds, ``max_block_ms`` by default.
         """
         timeout_s = self._config.max_block_ms / 1000 if timeout is None else timeout
         return list(self._intake.topic_info(topic, None, Deadline(timeout_s)).partitions)
@@ -154,19 +152,18 @@ class Producer:
     # -- the end
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait until each record sent so far has its outcome, good or bad.
+        """Send all batches now, and wait until each record sent so far is delivered or has failed.
 
-        Raises MillstreamTimeoutError after ``timeout`` seconds; the records stay on their way.
+        Raises MillstreamTimeoutError after ``timeout`` seconds; delivery goes on.
         """
         self._io.check_may_wait()
         self._driver.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, for at most ``timeout`` seconds, and end; delivery_timeout_ms ends it at the
-        latest.
+        """Deliver what was sent, for at most ``timeout`` seconds (``delivery_timeout_ms`` at most), and end.
 
-        What is not delivered by then fails with ClosedError. In a callback on the I/O thread, nothing is
-        waited for. Closing again does nothing.
+        Records that are not delivered by then fail with ClosedError. A call in a callback on the I/O thread
+        does not wait. Closing again does nothing.
         """
         lifecycle.close(self._driver, timeout)
 
@@ -178,39 +175,31 @@ class Producer:
     ) -> None:
         self.close()
 
-    # -- looking inside
+    # -- metrics
 
     def metrics(self) -> dict[str, int | float]:
-        """Counters: requests, bytes and latencies, and what became of records and batches."""
-        driver, accumulator = self._driver, self._driver.accumulator
-        return {
-            **self._client.metrics.snapshot(),
-            **vars(driver.metrics),
-            "batch_retries": driver.sender.retries,
-            "batch_splits": driver.sender.splits,
-            "batches_pending": len(accumulator.incomplete),
-            "buffer_free_bytes": accumulator.free_bytes,
-        }
+        """Numbers by name: requests, bytes and latencies, records delivered and failed, batches, memory."""
+        return self._client.metrics.snapshot()
 
-    # -- columns
+    # -- Arrow
 
     def send_arrow(self, topic: str, batch: pyarrow.RecordBatch | pyarrow.Table) -> Future[int]:
-        """Send each row as a record; the future's result is their number, once all are delivered.
+        """Send each row as a record; the future's result is the number of rows, once all are delivered.
 
-        Columns, of which only one of ``value`` and ``key`` must be there: ``value`` and ``key`` (binary or
-        text: sent as they are; other types go through the producer's serializers), ``headers`` (lists of name
-        and value, or a map), ``partition``, ``timestamp`` (milliseconds since 1970, or an Arrow timestamp).
-        Nulls stand for what ``send`` does without the argument. Waits for memory as ``send`` does.
+        Columns are ``value`` and ``key`` (at least one of them; binary and string are sent as they are, other
+        types go through the producer's serializers), ``headers`` (lists of name and value, or a map),
+        ``partition``, ``timestamp`` (milliseconds since 1970, or an Arrow timestamp). A null means what
+        ``send`` does without the argument. Waits for memory as ``send`` does.
 
-        The future fails with the first error that a record meets; the others are delivered all the same. What
-        can be known before sending is raised here, as by ``send``: then the rows may have been sent that are
-        well before the one at fault, and none behind it.
+        The future fails with the first error of any record; the others are still delivered. Errors that are
+        known before sending are raised here, as by ``send``: rows well before the faulty one may have been
+        sent, and none after it.
         """
         from millstream.producer.arrow import send_rows
-        from millstream.producer.arrow_columns import Reader
+        from millstream.producer.arrow_columns import ArrowReader
 
         self._io.check()
-        reader = Reader(topic, self._serialize_key, self._serialize_value)
+        reader = ArrowReader(topic, self._serialize_key, self._serialize_value)
         return send_rows(self._intake, reader, topic, batch)
 
 
@@ -224,7 +213,7 @@ def _check_timestamp(timestamp: object) -> None:
 
 
 def _checked_headers(headers: Headers) -> list[Header]:
-    """Headers as pairs of a name and bytes or None; anything else is refused before it can spoil a batch."""
+    """Headers as pairs of a name and bytes or None; raises SerializationError for anything else."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked: list[Header] = []
     for pair in pairs:

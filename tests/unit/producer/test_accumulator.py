@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.producer.core.accumulator import NEVER_MS, Accumulator, Limits, Topic
+from millstream.producer.core.accumulator import NEVER_MS, Accumulator, BatchLimits, TopicQueues
 from millstream.producer.core.batch import Batch
 from millstream.producer.core.partitioner import partition_for_key
 
@@ -19,9 +19,9 @@ class Queues:
     ) -> None:
         self.chances: list[float] = []
         self.accumulator = Accumulator(
-            Limits(batch_size, linger_ms, memory), lambda *args: object(), self.chance
+            BatchLimits(batch_size, linger_ms, memory), lambda *args: object(), self.chance
         )
-        self.topic: Topic = self.accumulator.update_topic("t", partitions, list(range(partitions)))
+        self.topic: TopicQueues = self.accumulator.update_topic("t", partitions, list(range(partitions)))
 
     def chance(self) -> float:
         return self.chances.pop(0) if self.chances else 0.0
@@ -193,7 +193,7 @@ def test_an_expired_open_batch_takes_no_more_records() -> None:
     assert list(queues.accumulator.active) == [batch.queue]
 
 
-# -- the door: whoever takes the open batch out of it has it for himself
+# -- open_slot: a thread that pops the open batch has it for itself
 
 
 def test_a_batch_that_somebody_adds_to_is_neither_sent_nor_replaced() -> None:
@@ -201,15 +201,15 @@ def test_a_batch_that_somebody_adds_to_is_neither_sent_nor_replaced() -> None:
     batch = queues.add(partition=0)
     assert batch is not None
     queue = batch.queue
-    held = queue.door.pop()
+    held = queue.open_slot.pop()
     assert held is batch
     assert queues.add(partition=0) is None, "another sender has to wait"
     assert queues.accumulator.take_first(queue) is None, "so has the one who sends it"
     assert list(queue.waiting) == [batch]
-    queue.door.append(held)
+    queue.open_slot.append(held)
     assert queues.add(partition=0) is batch
     assert queues.accumulator.take_first(queue) is batch
-    assert queue.open is None and not queue.door
+    assert queue.open is None and not queue.open_slot
     assert queues.add(partition=0) is not batch
 
 
@@ -217,12 +217,12 @@ def test_a_batch_that_fails_while_somebody_adds_to_it_is_never_open_again() -> N
     queues = Queues()
     batch = queues.add(partition=0)
     assert batch is not None
-    queue, door = batch.queue, batch.queue.door
-    held = door.pop()
+    queue, open_slot = batch.queue, batch.queue.open_slot
+    held = open_slot.pop()
     queues.accumulator.remove_waiting(batch)
     queues.accumulator.finish(batch)
-    door.append(held)
-    assert not queue.door and queue.open is None
+    open_slot.append(held)
+    assert not queue.open_slot and queue.open is None
     assert queues.add(partition=0) is not batch
 
 

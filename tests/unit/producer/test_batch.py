@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.producer.core.accumulator import PartitionQueue
-from millstream.producer.core.batch import Batch
-from millstream.producer.core.block import Block
-from millstream.producer.core.columns import Columns, column_of, headers_of, row_numbers
-from millstream.producer.core.encoder import encoder
+from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.column_batch import ColumnBatch
+from millstream.producer.core.columns import RecordColumns, column_of, encoder, headers_of, row_numbers
 from millstream.producer.core.times import Times
 from millstream.wire.records.batches import BATCH_OVERHEAD, decode_batch, read_header
 from millstream.wire.records.codecs import Codec
@@ -127,14 +125,14 @@ def test_parts_of_times(stamps: list[int], data: st.DataObject) -> None:
 # -- blocks
 
 
-def block_of(count: int, capacity: int = 100_000) -> tuple[Block, int]:
-    columns = Columns(
+def block_of(count: int, capacity: int = 100_000) -> tuple[ColumnBatch, int]:
+    columns = RecordColumns(
         column_of([b"k%d" % n for n in range(count)]),
         column_of([None if n % 4 == 0 else b"v%d" % n for n in range(count)]),
         headers_of({1: [("h", b"1")]}, count),
         np.arange(count, dtype=np.int64) + 1000,
     )
-    block = Block(PartitionQueue("t", 0), 0, capacity, None)
+    block = ColumnBatch(PartitionQueue("t", 0), 0, capacity, None)
     half = block.fill(load(), columns, row_numbers(count // 2), 0)
     return block, half + block.fill(load(), columns, row_numbers(count)[half:].copy(), 0)
 

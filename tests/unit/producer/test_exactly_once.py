@@ -14,9 +14,9 @@ import pytest
 
 from millstream.client.backoff import Backoff
 from millstream.errors import ErrorCode, NetworkError, for_code
-from millstream.producer.core.accumulator import Accumulator, Limits
+from millstream.producer.core.accumulator import Accumulator, BatchLimits
 from millstream.producer.core.batch import Batch
-from millstream.producer.core.sender import Finished, Sender, SendLimits
+from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits
 from millstream.producer.core.sequences import Sequences
 from tests.unit.producer.test_sender import cluster_of
 
@@ -66,7 +66,9 @@ class World:
         self.now_ms = 0
         self.too_large = too_large
         self.accumulator = Accumulator(
-            Limits(batch_size=60, linger_ms=2, buffer_memory=1 << 30), lambda *args: None, self.random.random
+            BatchLimits(batch_size=60, linger_ms=2, buffer_memory=1 << 30),
+            lambda *args: None,
+            self.random.random,
         )
         self.topic = self.accumulator.update_topic("t", PARTITIONS, [0, 1])
         self.sequences = Sequences()
@@ -159,7 +161,7 @@ class World:
         for batch in lost:
             self.given_up += len(self.sender.refused(batch, NetworkError(), self.now_ms))
 
-    def check(self, finished: list[Finished], values: list[bytes]) -> None:
+    def check(self, finished: list[FinishedBatch], values: list[bytes]) -> None:
         for one in finished:
             if one.error is not None:
                 self.given_up += 1

@@ -22,10 +22,10 @@ from millstream.model import RecordMetadata
 from millstream.producer.core.times import Times
 from millstream.producer.futures import (
     UNSHARED,
-    Board,
+    ArrowDelivery,
     Delivery,
+    DeliveryLock,
     RecordFuture,
-    Rows,
     new_future,
     run_callback,
 )
@@ -34,7 +34,7 @@ from tests.waiting import SECONDS, until
 
 @pytest.fixture
 def delivery() -> Delivery:
-    return Delivery(Board(lambda: None), "t", 3, times_of(100, 200, 300, 400))
+    return Delivery(DeliveryLock(lambda: None), "t", 3, times_of(100, 200, 300, 400))
 
 
 def times_of(*stamps: int) -> Times:
@@ -49,9 +49,9 @@ def futures_of(delivery: Delivery) -> list[RecordFuture]:
 
 
 def finish(delivery: Delivery, offset: int = -1, error: MillstreamError | None = None, **more: Any) -> None:
-    with delivery.board.lock:
+    with delivery.shared.lock:
         callbacks = delivery.finish(offset, more.get("append_time", -1), error, more.get("record_errors"))
-        delivery.board.notify()
+        delivery.shared.notify()
     for future, callback in callbacks:
         run_callback(future, callback)
 
@@ -145,7 +145,7 @@ def test_concurrent_futures_wait(delivery: Delivery, finishing: threading.Timer)
 
 
 def test_concurrent_futures_first_exception(delivery: Delivery) -> None:
-    other = Delivery(delivery.board, "t", 0, times_of(0))
+    other = Delivery(delivery.shared, "t", 0, times_of(0))
     timer = threading.Timer(0.05, finish, (other,), {"error": NetworkError("gone")})
     timer.start()
     futures = [*futures_of(delivery), *futures_of(other)]
@@ -175,7 +175,7 @@ def test_split_batches_divide_their_records(delivery: Delivery) -> None:
     waiter = threading.Thread(target=concurrent.futures.wait, args=(futures, SECONDS))
     waiter.start()
     until(lambda: delivery.watched, "somebody waits")
-    with delivery.board.lock:
+    with delivery.shared.lock:
         first, second = delivery.split(2)
         second_a, second_b = second.split(1)
     assert not delivery.is_settled
@@ -197,8 +197,8 @@ def test_split_batches_divide_their_records(delivery: Delivery) -> None:
 
 
 def test_rows_have_one_outcome_over_all_their_batches(delivery: Delivery) -> None:
-    other = Delivery(delivery.board, "t", 1, Times())
-    rows, also = Rows(5), Rows(2)
+    other = Delivery(delivery.shared, "t", 1, Times())
+    rows, also = ArrowDelivery(5), ArrowDelivery(2)
     delivery.add_share(rows, 0, 3)
     delivery.add_share(also, 3, 2)
     other.add_share(rows, 0, 2)
@@ -210,8 +210,8 @@ def test_rows_have_one_outcome_over_all_their_batches(delivery: Delivery) -> Non
 
 
 def test_the_first_error_of_the_rows_is_theirs(delivery: Delivery) -> None:
-    rows, innocent = Rows(4), Rows(1)
-    other = Delivery(delivery.board, "t", 1, Times())
+    rows, innocent = ArrowDelivery(4), ArrowDelivery(1)
+    other = Delivery(delivery.shared, "t", 1, Times())
     delivery.add_share(rows, 0, 3)
     delivery.add_share(innocent, 3, 1)
     other.add_share(rows, 0, 1)
@@ -224,10 +224,10 @@ def test_the_first_error_of_the_rows_is_theirs(delivery: Delivery) -> None:
 
 @pytest.mark.parametrize("middle", [1, 2, 3, 4])
 def test_rows_of_a_batch_that_is_split(delivery: Delivery, middle: int) -> None:
-    rows, also = Rows(2), Rows(3)
+    rows, also = ArrowDelivery(2), ArrowDelivery(3)
     delivery.add_share(rows, 0, 2)
     delivery.add_share(also, 2, 3)
-    with delivery.board.lock:
+    with delivery.shared.lock:
         first, second = delivery.split(middle)
     shares = [share for part in (first, second) for share in part.shares or ()]
     assert [one.count for one in shares if one.outcome is rows] == ([2] if middle > 1 else [1, 1])
@@ -241,7 +241,7 @@ def test_rows_of_a_batch_that_is_split(delivery: Delivery, middle: int) -> None:
 
 
 def test_no_rows_are_done_at_once() -> None:
-    assert Rows(0).future.result(0) == 0
+    assert ArrowDelivery(0).future.result(0) == 0
 
 
 # -- futures that nobody kept
@@ -272,11 +272,11 @@ def test_a_future_that_somebody_has_is_not_given_out_again(delivery: Delivery) -
 
 def test_rows_that_were_sent_cannot_be_cancelled() -> None:
     """As the future of a record cannot: whoever gives up waiting does not disturb the I/O thread."""
-    rows = Rows(2)
+    rows = ArrowDelivery(2)
     assert not rows.future.cancel()
     rows.settle(2, None)
     assert rows.future.result(SECONDS) == 2
-    assert not Rows(0).future.cancel()
+    assert not ArrowDelivery(0).future.cancel()
 
 
 async def _give_up(future: concurrent.futures.Future[int]) -> None:
@@ -285,7 +285,7 @@ async def _give_up(future: concurrent.futures.Future[int]) -> None:
 
 
 def test_a_coroutine_that_gives_up_leaves_the_rows_alone() -> None:
-    rows = Rows(1)
+    rows = ArrowDelivery(1)
     asyncio.run(_give_up(rows.future))
     rows.settle(1, None)
     assert rows.future.result(SECONDS) == 1

@@ -15,9 +15,9 @@ from millstream.errors import (
     NetworkError,
     for_code,
 )
-from millstream.producer.core.accumulator import Accumulator, Limits
+from millstream.producer.core.accumulator import Accumulator, BatchLimits
 from millstream.producer.core.batch import Batch
-from millstream.producer.core.sender import Finished, Plan, Sender, SendLimits
+from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits, SendPlan
 from millstream.producer.core.sequences import MAX_EPOCH, Sequences
 
 
@@ -41,7 +41,7 @@ class Bench:
     ) -> None:
         self.now_ms = 0
         self.cluster = cluster_of(leaders)
-        self.accumulator = Accumulator(Limits(100, 10, 1 << 20), lambda *args: "delivery", lambda: 0.0)
+        self.accumulator = Accumulator(BatchLimits(100, 10, 1 << 20), lambda *args: "delivery", lambda: 0.0)
         self.topic = self.accumulator.update_topic("t", len(leaders), [0, 1, 2])
         self.sequences = Sequences() if idempotent else None
         if self.sequences is not None:
@@ -72,7 +72,7 @@ class Bench:
         assert batch is not None
         return batch
 
-    def plan(self, busy: tuple[int, ...] = ()) -> Plan:
+    def plan(self, busy: tuple[int, ...] = ()) -> SendPlan:
         return self.sender.plan(self.now_ms, self.cluster, lambda node_id: node_id not in busy)
 
     def send(self) -> list[Batch]:
@@ -82,7 +82,7 @@ class Bench:
             sent += [batch for _, batches in plan for batch in batches]
         return sent
 
-    def refuse(self, batch: Batch, code: int) -> list[Finished]:
+    def refuse(self, batch: Batch, code: int) -> list[FinishedBatch]:
         return self.sender.refused(batch, for_code(code)("said the broker"), self.now_ms)
 
 

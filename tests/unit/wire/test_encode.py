@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.producer.core.columns import (
-    Columns,
+    RecordColumns,
     column_of,
     encode_lists,
     headers_of,
@@ -98,7 +98,7 @@ def test_it_stops_where_the_next_record_does_not_fit(
     checking: Kernels, records: list[Any], room: int, data: st.DataObject
 ) -> None:
     """Any rows in any order, in pieces: the records of all pieces together are the rows."""
-    columns = Columns(
+    columns = RecordColumns(
         column_of([key for key, *_ in records]),
         column_of([value for _, value, *_ in records]),
         headers_of({row: headers for row, (*_, headers) in enumerate(records) if headers}, len(records)),

@@ -1,101 +1,29 @@
-"""The records that wait to be sent: a queue of batches for each partition, within a bounded memory.
+"""Records that wait to be sent: a queue of batches for each partition, within ``buffer_memory``.
 
-Pure: no clock, no threads, no sockets. The producer calls it under its lock, from the threads that send and
-from the I/O thread.
+Pure: no clock, no threads, no sockets. Sending threads and the I/O thread call it under the producer's lock.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.model import Header
-from millstream.producer.core.batch import Batch
-from millstream.producer.core.block import Block
+from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.column_batch import ColumnBatch
 from millstream.producer.core.partitioner import next_sticky, partition_for_key
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NEVER_MS: Final = 1 << 62
 AWAKE_MS: Final = -1
-"""In place of the time at which the sender wakes: it is at work, and will look before it sleeps."""
+"""Instead of the sender's wake-up time: it is running, and will look before it sleeps."""
 _REMEMBERED_KEYS: Final = 1 << 14
 _REMEMBERED_KEY_BYTES: Final = 64
 
 
-class PartitionQueue:
-    """The batches of one partition: those that wait, oldest first, and those that were sent and not yet
-    settled.
-
-    ``open`` is the last one of those that wait, as long as records may still be added to it. It lies in
-    ``door``, alone, while nobody is adding to it: whoever takes it out of there (one step, which no other
-    thread can interrupt) has it for himself, and puts it back. That is a lock that costs a third of a real
-    one, and senders need no other. The fields from ``identity`` on belong to ``Sequences``.
-    """
-
-    __slots__ = (
-        "assigned",
-        "door",
-        "identity",
-        "last_acked",
-        "next_sequence",
-        "on_wire",
-        "open",
-        "partition",
-        "sent",
-        "topic",
-        "unresolved",
-        "waiting",
-    )
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.waiting: deque[Batch] = deque()
-        self.open: Batch | None = None
-        self.door: list[Batch] = []
-        self.on_wire = 0
-        self.sent: list[Batch] = []
-        self.identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-        self.next_sequence = 0
-        self.assigned = 0
-        self.last_acked = -1
-        self.unresolved: int | None = None
-
-    def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    def open_with(self, batch: Batch) -> None:
-        """Let further records join this batch."""
-        assert self.open is None, "one batch is open at a time"
-        self.open = batch
-        self.door.append(batch)
-
-    def close_open(self) -> bool:
-        """Let no record join the open batch any more; False while somebody is adding one."""
-        if self.open is None:
-            return True
-        try:
-            self.door.pop()
-        except IndexError:
-            return False
-        self.open.seal()
-        self.open = None
-        return True
-
-    def abandon_open(self) -> None:
-        """The open batch has failed. A record that somebody is adding to it has failed with it."""
-        if self.open is not None:
-            self.door.clear()
-            self.door = []  # whoever holds the batch puts it back where nobody looks any more
-            self.open.seal()
-            self.open = None
-
-
-class Topic:
-    """The queues of one topic, and the partition that records without a key go to at the moment."""
+class TopicQueues:
+    """The queues of one topic, and the sticky partition, which records without a key go to now."""
 
     __slots__ = ("_by_key", "available", "name", "queues", "sticky", "sticky_bytes")
 
@@ -108,16 +36,16 @@ class Topic:
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def grow(self, partitions: int) -> None:
-        """Have so many partitions at least; keys then meet in others than before."""
+        """Grow to ``partitions``; clears the key cache, as keys now map to other partitions."""
         if partitions > len(self.queues):
             self.queues += [PartitionQueue(self.name, n) for n in range(len(self.queues), partitions)]
             self._by_key = {}
 
     def queue_of(self, key: bytes) -> PartitionQueue:
-        """The partition of a key. Keys repeat, and a lookup is 20 times as fast as hashing in Python.
+        """The queue of a key's partition, from a cache: a lookup is 20 times as fast as hashing in Python.
 
-        Any thread may ask, without the lock: a topic that grows meanwhile forgets what it remembers only
-        after it has grown, so nothing is remembered wrongly.
+        Any thread may call without the lock: a topic that grows meanwhile replaces the cache after it has
+        grown, so no stale entry stays.
         """
         by_key = self._by_key
         queue = by_key.get(key)
@@ -131,8 +59,8 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How large batches become, how long they wait for more records, and how much memory all take."""
+class BatchLimits:
+    """The producer's settings on batches: their size, how long they wait for records, and memory for all."""
 
     batch_size: int
     linger_ms: int
@@ -140,32 +68,30 @@ class Limits:
 
 
 class Accumulator:
-    """All queues. ``make_delivery(topic, partition, times)`` makes what waits for a new batch's
-    outcome.
-    """
+    """All queues. ``make_delivery(topic, partition, times)`` makes what receives a new batch's outcome."""
 
     def __init__(
         self,
-        limits: Limits,
+        limits: BatchLimits,
         make_delivery: Callable[[str, int, Times], Any],
         chance: Callable[[], float],
     ) -> None:
         self.limits = limits
         self.batch_size = max(1, limits.batch_size)
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicQueues] = {}
         self.active: dict[PartitionQueue, None] = {}
-        """Queues with batches that wait; those that were served come last."""
+        """Queues with waiting batches, the least recently served first."""
         self.incomplete: dict[Batch, None] = {}
         """Batches without an outcome, oldest first."""
         self.free_bytes = limits.buffer_memory
         self.starving = 0
-        """Threads that wait for memory: then no batch waits for more records."""
+        """Threads that wait for memory: while there are any, no batch lingers."""
         self.flushing = 0
-        """Threads that wait for all to be sent."""
+        """Threads in ``flush``: while there are any, no batch lingers."""
         self.wakes_at_ms = NEVER_MS
-        """When the sender looks again by itself."""
+        """When the sender looks again without being woken."""
         self._filled = False
-        """Whether a batch was closed as it is full, and the sender need not have heard of it."""
+        """Whether a full batch was closed since the sender was last woken."""
         self._make_delivery = make_delivery
         self._chance = chance
 
@@ -173,7 +99,7 @@ class Accumulator:
 
     def append(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         partition: int | None,
         key: bytes | None,
         value: bytes | None,
@@ -181,20 +107,20 @@ class Accumulator:
         timestamp: float,
         size: int,
     ) -> tuple[Batch, int] | None:
-        """Add a record to an open batch with room for it: that batch, and the record's place in it.
+        """Add a record to an open batch with room for it; returns the batch and the record's index in it.
 
-        None where there is no such batch, or somebody has it.
+        None if there is no such batch, or another thread is adding to it.
         """
         queue = topic.sticky
         if partition is not None:
             queue = topic.queues[partition]
         elif key is not None:
             queue = topic.queue_of(key)
-        if queue is None or not queue.door:
+        if queue is None or not queue.open_slot:
             return None
         try:
-            batch = queue.door.pop()
-        except IndexError:  # somebody was faster
+            batch = queue.open_slot.pop()
+        except IndexError:  # another thread was faster
             return None
         try:
             if size > batch.room:
@@ -202,11 +128,11 @@ class Accumulator:
             batch.add(key, value, headers, timestamp, size)
             return batch, len(batch.values) - 1
         finally:
-            queue.door.append(batch)
+            queue.open_slot.append(batch)
 
     def append_new(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         partition: int | None,
         key: bytes | None,
         value: bytes | None,
@@ -215,8 +141,9 @@ class Accumulator:
         size: int,
         now_ms: int,
     ) -> Batch | None:
-        """Add a record to a new batch, that others may join; None where the memory does not allow it, or
-        somebody is adding to the one that is open.
+        """Add a record to a new batch, which others may join.
+
+        None if memory is short, or another thread is adding to the open batch.
         """
         if self.lacks_memory(size):
             return None
@@ -230,21 +157,19 @@ class Accumulator:
         self.open_batch(batch)
         return batch
 
-    def new_block(self, queue: PartitionQueue, size: int, now_ms: int) -> Block:
-        """Open a block for records by the column, of which the first takes this size. There is memory for
-        it.
-        """
+    def new_column_batch(self, queue: PartitionQueue, size: int, now_ms: int) -> ColumnBatch:
+        """Open a batch for records from columns, of which the first takes ``size`` bytes: there is memory."""
         delivery = self._make_delivery(queue.topic, queue.partition, Times())
-        block = Block(queue, now_ms, max(self.batch_size, size), delivery)
-        self.open_batch(block)
-        return block
+        batch = ColumnBatch(queue, now_ms, max(self.batch_size, size), delivery)
+        self.open_batch(batch)
+        return batch
 
     def lacks_memory(self, size: int) -> bool:
-        """Whether there is no memory for a batch that begins with a record of this size."""
+        """Whether there is no memory for a batch whose first record takes ``size`` bytes."""
         return max(self.batch_size, size) > self.free_bytes
 
     def open_batch(self, batch: Batch) -> None:
-        """Queue a new batch and let records join it; the one before is closed."""
+        """Queue a new batch and let records join it. The batch before must be closed."""
         queue = batch.queue
         queue.open_with(batch)
         queue.waiting.append(batch)
@@ -252,7 +177,9 @@ class Accumulator:
         self.active.setdefault(queue)
         self.incomplete[batch] = None
 
-    def choose(self, topic: Topic, partition: int | None, key: bytes | None, size: int) -> PartitionQueue:
+    def choose(
+        self, topic: TopicQueues, partition: int | None, key: bytes | None, size: int
+    ) -> PartitionQueue:
         """The queue for a record that does not fit into an open batch."""
         if partition is not None:
             return topic.queues[partition]
@@ -264,17 +191,17 @@ class Accumulator:
         assert topic.sticky is not None, "a topic with partitions has a sticky one"
         return topic.sticky
 
-    def choose_several(self, topic: Topic, count: int, size: int) -> list[int]:
-        """So many partitions in a row for records without a key, of which the first takes this size."""
+    def choose_several(self, topic: TopicQueues, count: int, size: int) -> list[int]:
+        """``count`` sticky partitions in a row; the first record takes ``size`` bytes."""
         partitions = [self.choose(topic, None, None, size).partition]
         while len(partitions) < count:
             self._move_sticky(topic)
-            assert topic.sticky is not None, "it has just been chosen"
+            assert topic.sticky is not None, "it was just chosen"
             partitions.append(topic.sticky.partition)
         return partitions
 
-    def _move_sticky(self, topic: Topic) -> None:
-        """Records without a key have filled a batch for one partition: go on with another."""
+    def _move_sticky(self, topic: TopicQueues) -> None:
+        """Choose another sticky partition, as records without a key have filled a batch for this one."""
         if topic.sticky is not None and topic.sticky.close_open():
             self._filled = True
         choice = next_sticky(len(topic.queues), topic.available, self._chance())
@@ -282,18 +209,18 @@ class Accumulator:
         topic.sticky_bytes = 0
 
     def must_wake(self, batch: Batch, now_ms: int) -> bool:
-        """Whether the sender must be told of a new batch, as it would look too late by itself."""
+        """Whether the sender must be woken for a new batch, as it would look too late."""
         ahead = self._filled or len(batch.queue.waiting) > 1 or batch.size >= self.batch_size
         self._filled = False
         return (now_ms if ahead else self.ready_at_ms(batch)) < self.wakes_at_ms
 
     # -- topics
 
-    def update_topic(self, name: str, partitions: int, available: Sequence[int]) -> Topic:
-        """Follow the metadata: topics come, and grow. A partition that has vanished keeps its batches."""
+    def update_topic(self, name: str, partitions: int, available: Sequence[int]) -> TopicQueues:
+        """Add or grow a topic as in the metadata. A partition that is gone keeps its batches."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = Topic(name)
+            topic = self.topics[name] = TopicQueues(name)
         topic.grow(partitions)
         topic.available = available
         return topic
@@ -301,7 +228,7 @@ class Accumulator:
     # -- sending
 
     def ready_at_ms(self, batch: Batch) -> int:
-        """When a batch may go: a repeated one after its back-off, a new one when it is full or old."""
+        """When a batch may be sent: a retry after its back-off, a new one when it is full or has lingered."""
         if batch.is_retry:
             return batch.retry_at_ms
         queue = batch.queue
@@ -311,9 +238,9 @@ class Accumulator:
         return batch.created_ms + self.limits.linger_ms
 
     def take_first(self, queue: PartitionQueue) -> Batch | None:
-        """Remove the oldest waiting batch, to be sent now. No record joins it any more.
+        """Remove the oldest waiting batch, to be sent now; no more records join it.
 
-        None while somebody is adding one.
+        None while a thread is adding one.
         """
         batch = queue.waiting[0]
         if batch is queue.open:
@@ -329,10 +256,7 @@ class Accumulator:
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """Queue a batch again, before all that were made later: it was sent, and must be sent once more.
-
-        The batches in front of it are those that were sent earlier and are to be repeated as well.
-        """
+        """Queue a batch for a retry, behind only those sent earlier that are retried as well."""
         queue = batch.queue
         earlier = set(queue.sent[: queue.sent.index(batch)]) if batch in queue.sent else set()
         position = 0
@@ -342,7 +266,7 @@ class Accumulator:
         self.active.setdefault(queue)
 
     def replace_sent(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Queue the parts of a batch that was too large in its place."""
+        """Queue the parts of a batch that was too large, in its place."""
         for part in parts:
             self.incomplete[part] = None
         for part in reversed(parts):
@@ -351,7 +275,7 @@ class Accumulator:
         batch.done = True
 
     def finish(self, batch: Batch) -> None:
-        """A batch has its outcome: give its memory back."""
+        """A batch has its outcome: free its memory."""
         assert not batch.done, "a batch has one outcome"
         batch.done = True
         self.incomplete.pop(batch, None)
@@ -359,7 +283,7 @@ class Accumulator:
         batch.release()
 
     def remove_waiting(self, batch: Batch) -> None:
-        """Take a batch out of its queue without sending it, if it is there."""
+        """Remove a batch from its queue without sending it, if it is there."""
         queue = batch.queue
         if batch in queue.waiting:
             queue.waiting.remove(batch)

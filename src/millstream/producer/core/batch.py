@@ -1,18 +1,17 @@
-"""One batch of records for one partition: filled by many sends, encoded once, sent until the broker has it.
+"""A partition's queue, and the batches in it: filled by many sends, encoded once, sent until acknowledged.
 
-The records are kept as columns, so that adding one is a few list appends. They become bytes when the batch is
-sent for the first time; the producer's identity and sequence, which may change later, lie in the header in
-front of them.
+A batch keeps its records as columns, so that adding one is a few list appends. They are encoded when it is
+first sent. The producer's id and sequence, which may change later, are in the header in front of them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.model import Header
-from millstream.producer.core.columns import encode_lists
-from millstream.producer.core.encoder import encoder
+from millstream.producer.core.columns import encode_lists, encoder
 from millstream.producer.core.records import encode_records
 from millstream.producer.core.times import Times
 from millstream.wire.records.batches import (
@@ -27,7 +26,6 @@ from millstream.wire.records.codecs import Codec, compress
 from millstream.wire.records.encode import Kernels, write_header
 
 if TYPE_CHECKING:
-    from millstream.producer.core.accumulator import PartitionQueue
     from millstream.wire.records.encode import Bytes
 
 RECORD_OVERHEAD = 12
@@ -35,15 +33,85 @@ RECORD_OVERHEAD = 12
 HEADER_OVERHEAD = 4
 """What a record header takes besides its name and value."""
 _FEW: Final = 16
-"""So few records are encoded faster in plain Python."""
+"""Up to this many records are encoded faster in plain Python."""
+
+
+class PartitionQueue:
+    """The batches of one partition: those that wait to be sent, and those that were sent and have no outcome.
+
+    ``open`` is the last waiting batch, as long as records may join it. While no thread is adding to it, it is
+    in ``open_slot``, a list of one. A thread pops it (one atomic step), adds its record and puts it back: a
+    lock at a third of the price, and the only one that ``Producer.send`` takes. The I/O thread pops it as
+    well to close the batch, and tries again a millisecond later while a sender has it.
+
+    The fields from ``identity`` on belong to ``Sequences``.
+    """
+
+    __slots__ = (
+        "assigned",
+        "identity",
+        "last_acked",
+        "next_sequence",
+        "on_wire",
+        "open",
+        "open_slot",
+        "partition",
+        "sent",
+        "topic",
+        "unresolved",
+        "waiting",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.waiting: deque[Batch] = deque()
+        self.open: Batch | None = None
+        self.open_slot: list[Batch] = []
+        self.on_wire = 0
+        self.sent: list[Batch] = []
+        self.identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        self.next_sequence = 0
+        self.assigned = 0
+        self.last_acked = -1
+        self.unresolved: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def open_with(self, batch: Batch) -> None:
+        """Let further records join this batch."""
+        assert self.open is None, "one batch is open at a time"
+        self.open = batch
+        self.open_slot.append(batch)
+
+    def close_open(self) -> bool:
+        """Let no more records join the open batch; False while a thread is adding one."""
+        if self.open is None:
+            return True
+        try:
+            self.open_slot.pop()
+        except IndexError:
+            return False
+        self.open.seal()
+        self.open = None
+        return True
+
+    def abandon_open(self) -> None:
+        """The open batch has failed, and with it a record that a thread is adding to it."""
+        if self.open is not None:
+            self.open_slot.clear()
+            self.open_slot = []  # a thread that holds the batch puts it back into the old list
+            self.open.seal()
+            self.open = None
 
 
 class Batch:
-    """Records on their way to one partition. ``delivery`` is whatever waits for the outcome.
+    """Records on their way to one partition. ``delivery`` receives the outcome.
 
-    ``keys`` is None as long as no record has one, and ends with the last key. ``room`` is what is left of
-    ``capacity``. From the time ``until`` (seconds since 1970) on, the clock shows another millisecond than
-    for the last record. ``spare`` is the future of a record; if nobody kept it, it serves for the next one.
+    ``keys`` is None while no record has a key, and ends with the last key. ``room`` is what is left of
+    ``capacity``, in bytes. At ``until`` (seconds since 1970) the clock leaves the millisecond of the last
+    record. ``spare`` is the last record's future; ``send`` reuses it if its caller did not keep it.
     """
 
     __slots__ = (
@@ -114,10 +182,9 @@ class Batch:
         timestamp: float,
         size: int,
     ) -> None:
-        """Add a record of about so many bytes.
+        """Add a record of about ``size`` bytes.
 
-        The time is an int of milliseconds where the caller gave it, and else what the clock says, a float of
-        seconds.
+        ``timestamp`` is an int of milliseconds if the caller gave it, else the clock's float of seconds.
         """
         values = self.values
         self.room -= size
@@ -143,14 +210,14 @@ class Batch:
         keys.append(key)
 
     def tick(self, seconds: float) -> None:
-        """The next record's time is another one than the last one's."""
+        """Start another millisecond: the next record has a later timestamp than the last."""
         stamp = int(seconds * 1000)
         self.times.change(len(self.values), stamp)
         self.until = (stamp + 1) / 1000
 
     @property
     def records(self) -> int:
-        """How many there are, also while more may come."""
+        """The number of records, also while more may join."""
         return self.count or len(self.values)
 
     @property
@@ -166,13 +233,13 @@ class Batch:
         return self.attempts > 0
 
     def seal(self) -> None:
-        """No record comes any more."""
+        """No more records join."""
         self.count = len(self.values)
         if self.keys is not None:
             self.keys += [None] * (self.count - len(self.keys))
 
     def set_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch its place in the producer's sequence; a header with another one is dropped."""
+        """Give the batch its place in the producer's sequence; drops a header with another one."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -182,27 +249,29 @@ class Batch:
     def encode(self, codec: Codec, level: int | None) -> bytes | memoryview:
         """The batch as it is sent; the same bytes each time, unless its identity has changed."""
         if self.encoded is None:
-            self.encoded = self._assembled(codec) if self.payload is not None else self._made(codec, level)
+            self.encoded = (
+                self._assembled(codec) if self.payload is not None else self._encode_records(codec, level)
+            )
             self.payload = None
         return self.encoded
 
-    def _made(self, codec: Codec, level: int | None) -> bytes | memoryview:
-        """Encode the records, by the compiled loops if they are there."""
+    def _encode_records(self, codec: Codec, level: int | None) -> bytes | memoryview:
+        """Encode the records, with the compiled encoder if it is loaded."""
         kernels = encoder.ready(self.size)
         if kernels is not None and self.count > _FEW:
-            return self._finished(self._written(kernels), codec, level)
+            return self._with_header(self._encoded_array(kernels), codec, level)
         timestamps = self.times.expand(self.count)
         plain = encode_records(self.keys, self.values, timestamps, self.headers)
         self.payload = plain if codec is Codec.NONE else compress(codec, plain, level)
         self.span = self.times.span
         return self._assembled(codec)
 
-    def _written(self, kernels: Kernels) -> Bytes:
+    def _encoded_array(self, kernels: Kernels) -> Bytes:
         """The records as an array with room for the header in front."""
         self.span = self.times.span
         return encode_lists(kernels, self.keys, self.values, self.times, self.headers)
 
-    def _finished(self, batch: Bytes, codec: Codec, level: int | None) -> bytes | memoryview:
+    def _with_header(self, batch: Bytes, codec: Codec, level: int | None) -> bytes | memoryview:
         """Compress the records of an array, and write its header."""
         if codec is not Codec.NONE:
             self.payload = compress(codec, batch[BATCH_OVERHEAD:].data, level)
@@ -238,11 +307,13 @@ class Batch:
         )
 
     def split(self, halves: Sequence[Any]) -> tuple[Batch, Batch]:
-        """Two batches with half of the records each, which stand where this one stood in the sequence."""
+        """Two batches with half of the records each, in this one's place in the sequence."""
         assert self.count > 1, "one record cannot be split"
         middle = self.count // 2
         first = self._part(0, middle, halves[0])
         second = self._part(middle, self.count, halves[1])
+        first.reserved = self.reserved // 2
+        second.reserved = self.reserved - first.reserved
         if self.has_sequence:
             first.set_identity(self.producer_id, self.producer_epoch, self.base_sequence)
             second.set_identity(
@@ -252,13 +323,12 @@ class Batch:
         return first, second
 
     def release(self) -> None:
-        """The outcome is there: whoever waits for it keeps only what that needs, so the rest can go."""
+        """Free the records once the batch has its outcome; its futures need only the delivery."""
         self.keys, self.values, self.headers = None, [], {}
         self.payload = self.encoded = self.spare = None
 
     def _part(self, start: int, end: int, delivery: Any) -> Batch:
         part = Batch(self.queue, self.created_ms, self.capacity, delivery, self.times.part(start, end))
-        part.reserved = self.reserved // 2 if start == 0 else self.reserved - self.reserved // 2
         part.keys = None if self.keys is None else self.keys[start:end]
         part.values = self.values[start:end]
         part.headers = {

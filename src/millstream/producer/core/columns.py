@@ -1,6 +1,7 @@
-"""Keys, values and headers as the compiled encoder takes them: all bytes together, and where each field is.
+"""The compiled encoder, and records in columns as it takes them.
 
-Only for those who have the compiled loops: numpy, which these functions import, is there already.
+A column is one array of bytes with the start and size of each field. Functions here import numpy, which the
+compiled encoder has loaded already.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from millstream.producer.core.records import encode_headers
 from millstream.producer.core.times import Times
 from millstream.wire.records.batches import BATCH_OVERHEAD
 from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
+from millstream.wire.records.jit import Loops
 
 if TYPE_CHECKING:
     import numpy as np
 
     from millstream.wire.records.encode import Bytes, Longs
 
+encoder: Final[Loops[Kernels]] = Loops(volume_bytes=1 << 20)
+"""The compiled encoder of this process, once it is loaded: after some 10 ms of encoding in plain Python."""
+
 _LEAST_CAPACITY: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Fields as the pieces of one array of bytes. The size of null is -1."""
+class BytesColumn:
+    """Fields as slices of one array of bytes. The size of null is -1."""
 
     data: Bytes
     starts: Longs
@@ -38,33 +43,33 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Records by column. Times are milliseconds."""
+class RecordColumns:
+    """Records by column. Timestamps are milliseconds since 1970."""
 
-    keys: Column
-    values: Column
-    headers: Column
+    keys: BytesColumn
+    values: BytesColumn
+    headers: BytesColumn
     timestamps: Longs
 
     @property
     def field_sizes(self) -> Longs:
-        """What keys, values and headers of each record take together."""
+        """The bytes of each record's key, value and headers together."""
         fields = (self.keys.sizes, self.values.sizes, self.headers.sizes)
         return sum(sizes.clip(min=0) for sizes in fields)  # type: ignore[return-value]
 
     def write(
         self, kernels: Kernels, rows: Longs, first: int, out: Bytes, position: int, count: int, span: Any
     ) -> tuple[int, int, int]:
-        """Write records into ``out`` from ``position`` on, as many as fit, behind ``count`` others.
+        """Write the records ``rows[first:]`` into ``out`` from ``position`` on, as many as fit.
 
-        ``rows`` are the records, of which the one at ``first`` is next, and ``span`` the first and the latest
-        time so far. Returns the place in ``rows`` of the next one, the next position, and the latest time.
+        ``count`` records are in the batch already; ``span`` is their first and their latest timestamp.
+        Returns the index of the next record in ``rows``, the next position, and the latest timestamp.
         """
         columns = (*self.keys.arrays, *self.values.arrays, *self.headers.arrays, self.timestamps)
         return kernels.write_records(rows, first, *columns, out, position, len(out), count, *span)
 
 
-# -- out of lists
+# -- columns from lists
 
 
 def encode_lists(
@@ -74,11 +79,11 @@ def encode_lists(
     times: Times,
     headers: Mapping[int, Sequence[Header]],
 ) -> Bytes:
-    """A batch of the records, with room for its header in front."""
+    """Encode the records of a batch, with room for its header in front."""
     import numpy as np
 
     count = len(values)
-    columns = Columns(
+    columns = RecordColumns(
         no_fields(count) if keys is None else column_of(keys),
         column_of(values),
         headers_of(headers, count) if headers else no_fields(count),
@@ -91,8 +96,8 @@ def encode_lists(
     return out[:end]
 
 
-def column_of(fields: Sequence[bytes | None]) -> Column:
-    """The fields, joined."""
+def column_of(fields: Sequence[bytes | None]) -> BytesColumn:
+    """Join fields into one column."""
     import numpy as np
 
     count = len(fields)
@@ -104,19 +109,19 @@ def column_of(fields: Sequence[bytes | None]) -> Column:
         data = b"".join([field or b"" for field in fields])
         sizes = np.fromiter((-1 if field is None else len(field) for field in fields), np.int64, count)
         ends = sizes.clip(min=0).cumsum()
-        return Column(np.frombuffer(data, np.uint8), ends - sizes.clip(min=0), sizes)
-    return Column(np.frombuffer(data, np.uint8), ends - sizes, sizes)
+        return BytesColumn(np.frombuffer(data, np.uint8), ends - sizes.clip(min=0), sizes)
+    return BytesColumn(np.frombuffer(data, np.uint8), ends - sizes, sizes)
 
 
-def headers_of(headers: Mapping[int, Sequence[Header]], count: int) -> Column:
-    """The headers of records by their place, encoded."""
+def headers_of(headers: Mapping[int, Sequence[Header]], count: int) -> BytesColumn:
+    """The headers of ``count`` records, encoded; ``headers`` maps the index of a record to its headers."""
     return column_of([encode_headers(headers[row]) if row in headers else None for row in range(count)])
 
 
-def no_fields(count: int) -> Column:
-    """Nothing but nulls."""
+def no_fields(count: int) -> BytesColumn:
+    """A column of ``count`` nulls."""
     data, starts, sizes = _nulls(_capacity(count))
-    return Column(data, starts[:count], sizes[:count])
+    return BytesColumn(data, starts[:count], sizes[:count])
 
 
 def row_numbers(count: int) -> Longs:
@@ -132,7 +137,7 @@ def _capacity(count: int) -> int:
 def _numbers(capacity: int) -> Longs:
     import numpy as np
 
-    numbers: Longs = _kept(np.arange(capacity, dtype=np.int64))
+    numbers: Longs = _read_only(np.arange(capacity, dtype=np.int64))
     return numbers
 
 
@@ -141,10 +146,10 @@ def _nulls(capacity: int) -> tuple[Bytes, Longs, Longs]:
     import numpy as np
 
     starts, sizes = np.zeros(capacity, np.int64), np.full(capacity, -1, np.int64)
-    return np.zeros(0, np.uint8), _kept(starts), _kept(sizes)
+    return np.zeros(0, np.uint8), _read_only(starts), _read_only(sizes)
 
 
-def _kept(array: np.ndarray[Any, Any]) -> Any:
-    """Shared by all threads, so nobody may write to it."""
+def _read_only(array: np.ndarray[Any, Any]) -> Any:
+    """Make an array read-only, as all threads share it."""
     array.setflags(write=False)
     return array

@@ -1,9 +1,8 @@
-"""Which partition a record goes to: by its key as Kafka's own producer does, or to one that is kept for a
-while.
+"""The partition of a record: by its key, as in Kafka's own producer, or the sticky one.
 
-Records with the same key always meet in one partition, whatever the client's language, because all hash keys
-in the same way. Records without a key fill a batch for one partition before they move on to another: that
-makes large batches where spreading them one by one would make many small ones (KIP-480, KIP-794).
+Records with the same key go to the same partition from any client, as all clients hash keys the same way.
+Records without a key fill a batch for one partition before they move on to another: that makes a few large
+batches instead of many small ones (KIP-480, KIP-794).
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key among so many."""
+    """The partition of a key in a topic with ``partitions`` partitions."""
     return (murmur2(key) & _POSITIVE) % partitions
 
 
 def next_sticky(partitions: int, available: Sequence[int], chance: float) -> int:
-    """The partition to fill next: any of those that have a leader, or of all where none has.
+    """The partition to fill next: one of ``available`` (those with a leader), or any if there are none.
 
     ``chance`` is a random number from 0 up to, but not including, 1.
     """

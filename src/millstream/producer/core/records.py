@@ -1,9 +1,8 @@
-"""How the records of a batch become bytes, in plain Python: until the compiled encoder is there.
+"""The record encoder in plain Python, used until the compiled encoder is loaded.
 
-Most batches are plain: no headers, no nulls but perhaps all keys, nothing large. Those are encoded by column
-rather than by record: all sizes, all times, all values become pieces, which are dealt out into one list and
-joined. Each of these steps is a comprehension over small numbers that are looked up, which is twice as fast
-as a loop over records.
+Most batches are plain: no headers, no null values, a key in all records or in none, nothing large. They are
+encoded by column rather than by record: sizes, timestamps and values become lists of bytes, which are
+interleaved and joined. Each step is a comprehension with table lookups, twice as fast as a loop over records.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from millstream.model import Header
 from millstream.wire.records.primitives import NULL_LENGTH, encode_varint
 
 _LIMIT: Final = 4096
-"""Numbers below this are looked up."""
+"""Numbers below this are in the tables."""
 _NO_HEADERS: Final = b"\0"
 _FEW: Final = 7
-"""So few records are encoded faster one by one."""
+"""Up to this many records are encoded faster one by one."""
 _RECORD_LIMIT: Final = _LIMIT - 16
-"""What keys and values may take together for the size of the record to be looked up."""
+"""The most bytes of key and value for which the record's size is in the table."""
 
 
 class _Tables:
-    """Numbers as they are encoded; with the pieces that always stand next to them, as one piece."""
+    """Encoded numbers, joined with the constant bytes that always precede or follow them."""
 
     def __init__(self) -> None:
         self.varints = [encode_varint(value) for value in range(_LIMIT)]
         self.field_sizes = [value + len(varint) for value, varint in enumerate(self.varints)]
-        """What a field of so many bytes takes together with its length."""
+        """The size of a field together with its length, by the field's size."""
         self.attributes_and_time = [b"\0" + varint for varint in self.varints]
         self.offset_and_no_key = [varint + NULL_LENGTH for varint in self.varints]
         self.no_headers_and_size = [_NO_HEADERS + varint for varint in self.varints]
-        """The headers that a record lacks, and the size of the record after it."""
+        """The empty headers of one record, and the size of the next."""
 
 
 @cache
 def _tables() -> _Tables:
-    """Made when they are first needed: that takes longer than importing this module should."""
+    """Made on first use, as that takes longer than importing this module should."""
     return _Tables()
 
 
@@ -49,9 +48,9 @@ def encode_records(
     timestamps: list[int],
     headers: Mapping[int, Sequence[Header]],
 ) -> bytes:
-    """The records of a batch, one after the other: offsets count from 0, times from the first record's.
+    """Encode the records of a batch: offsets count from 0, timestamps from the first record's.
 
-    Without ``keys`` no record has one. ``headers`` are those of the records that have any, by their place.
+    Without ``keys`` no record has one. ``headers`` maps the index of a record to its headers.
     """
     if keys is None:
         keys = [None] * len(values)
@@ -70,7 +69,7 @@ def _is_brief(timestamps: list[int]) -> bool:
 
 
 def _encode_plain(keys: list[bytes] | None, values: list[bytes], timestamps: list[int]) -> bytes:
-    """Records that all have a value, and all or none a key. Those that are too large go the other way."""
+    """Encode records that all have a value, and all or none a key; ``_encode_any`` encodes large ones."""
     value_sizes = list(map(len, values))
     key_sizes = [] if keys is None else list(map(len, keys))
     if max(value_sizes) + max(key_sizes, default=0) > _RECORD_LIMIT:
@@ -89,13 +88,11 @@ def _encode_plain(keys: list[bytes] | None, values: list[bytes], timestamps: lis
         sizes = [size + field_sizes[key] for size, key in zip(sizes, key_sizes, strict=True)]
         key_columns = [[varints[size] for size in key_sizes], keys]
     sizes_after_headers = [tables.no_headers_and_size[size] for size in sizes]
-    return _deal([sizes_after_headers, times, offsets, *key_columns, *value_columns])
+    return _interleave([sizes_after_headers, times, offsets, *key_columns, *value_columns])
 
 
-def _deal(columns: list[list[bytes]]) -> bytes:
-    """Join the columns record by record. Before the first there are no headers to close, after the last there
-    are.
-    """
+def _interleave(columns: list[list[bytes]]) -> bytes:
+    """Join the columns record by record. Empty headers end each record, and start the column after it."""
     width = len(columns)
     parts = [b""] * (width * len(columns[0]))
     for place, column in enumerate(columns):
@@ -130,7 +127,7 @@ def _encode_any(
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
-    """Their count and each name and value, as they stand at the end of a record."""
+    """Encode the headers at the end of a record: their count, then each name and value."""
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()

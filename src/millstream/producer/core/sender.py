@@ -1,7 +1,7 @@
-"""What to send to whom, and what each outcome means: repeat, split, fail or done.
+"""Which batches to send to which broker, and what follows from each outcome: done, retry, split or fail.
 
-Pure: no clock, no threads, no sockets. The driver calls it under the producer's lock, encodes and sends what
-``plan`` says, and reports every outcome.
+Pure: no clock, no threads, no sockets. The driver calls it under the producer's lock, encodes and sends the
+batches of ``plan``, and reports every outcome.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from millstream.errors import (
     MillstreamError,
     MillstreamTimeoutError,
 )
-from millstream.producer.core.accumulator import AWAKE_MS, NEVER_MS, Accumulator, PartitionQueue
-from millstream.producer.core.batch import Batch
+from millstream.producer.core.accumulator import AWAKE_MS, NEVER_MS, Accumulator
+from millstream.producer.core.batch import Batch, PartitionQueue
 from millstream.producer.core.sequences import Sequences
 
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """What a producer's settings say about requests."""
+    """The producer's settings on requests."""
 
     max_request_size: int
     delivery_timeout_ms: int
     retries: int
     backoff: Backoff
     one_at_a_time: bool
-    """Whether a partition has at most one batch on its way: the only order there is without idempotence."""
+    """Whether a partition has at most one batch in flight, which keeps order without idempotence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A batch with its outcome: where the broker put it, or why it did not."""
+class FinishedBatch:
+    """A batch with its outcome: its offset, or an error."""
 
     batch: Batch
     base_offset: int = -1
@@ -47,17 +47,17 @@ class Finished:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What to do now: batches by the broker to send them to, topics to look up, an id to ask for."""
+class SendPlan:
+    """What to do now: batches to send to each broker, topics to look up, a producer id to request."""
 
     requests: list[tuple[int, list[Batch]]] = field(default_factory=list)
     leaderless_topics: set[str] = field(default_factory=set)
     needs_producer_id: bool = False
-    finished: list[Finished] = field(default_factory=list)
+    finished: list[FinishedBatch] = field(default_factory=list)
 
 
 class Sender:
-    """Chooses batches and judges outcomes. ``split_delivery`` halves what waits for a batch's outcome."""
+    """Chooses batches and handles outcomes. ``split_delivery`` splits what receives a batch's outcome."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class Sender:
 
     # -- choosing
 
-    def plan(self, now_ms: int, cluster: Cluster, has_room: Callable[[int], bool]) -> Plan:
-        """At most one request for each broker that has room for one; call again until there is none.
+    def plan(self, now_ms: int, cluster: Cluster, has_room: Callable[[int], bool]) -> SendPlan:
+        """At most one request for each broker with room for one; call again until there is none.
 
-        Sets the time at which the sender must look again by itself: until then, whoever adds a batch that
-        should go earlier has to wake it.
+        Sets the time at which the sender must look again: a thread that adds a batch which is due earlier has
+        to wake it.
         """
         accumulator = self._accumulator
         accumulator.wakes_at_ms = AWAKE_MS
-        plan = Plan(finished=self._expire(now_ms))
+        plan = SendPlan(finished=self._expire(now_ms))
         if self._sequences is not None:
             self._sequences.settle()
             plan.needs_producer_id = self._sequences.needs_id and bool(accumulator.active)
@@ -96,17 +96,17 @@ class Sender:
             if batches := self._take(queues):
                 plan.requests.append((node_id, batches))
             else:
-                wake_at_ms = min(wake_at_ms, now_ms + 1)  # somebody is adding a record, which takes no time
+                wake_at_ms = min(wake_at_ms, now_ms + 1)  # a thread is adding a record, which takes no time
         accumulator.wakes_at_ms = min(wake_at_ms, self._next_expiry_ms())
         return plan
 
     def _sendable(
-        self, now_ms: int, cluster: Cluster, plan: Plan
+        self, now_ms: int, cluster: Cluster, plan: SendPlan
     ) -> tuple[dict[int, list[PartitionQueue]], int]:
-        """The queues whose first batch may go, by broker, and when the next one may.
+        """The queues whose first batch may be sent, by broker, and when the next one may.
 
-        Where one batch for a broker is ready, the others for it go along though they might still grow: a
-        request more costs more than a batch that is smaller.
+        If one batch for a broker is ready, the others for it are sent with it though they could still grow:
+        another request costs more than a smaller batch.
         """
         by_node: dict[int, list[PartitionQueue]] = {}
         ready_nodes: set[int] = set()
@@ -126,7 +126,7 @@ class Sender:
         return {node_id: queues for node_id, queues in by_node.items() if node_id in ready_nodes}, wake_at_ms
 
     def _is_held(self, batch: Batch, now_ms: int) -> bool:
-        """Whether something else than the wish for more records keeps a batch from going."""
+        """Whether a batch must wait for something other than more records."""
         if batch.is_retry and batch.retry_at_ms > now_ms:
             return True
         if self._sequences is not None:
@@ -136,7 +136,7 @@ class Sender:
     def _take(self, queues: list[PartitionQueue]) -> list[Batch]:
         """The first batch of each queue, as many as fit into a request, but at least one.
 
-        Those to which a record is being added at this moment are left for the next time.
+        A batch that a thread is adding a record to is left for the next request.
         """
         batches: list[Batch] = []
         size = 0
@@ -156,13 +156,13 @@ class Sender:
 
     # -- time
 
-    def _expire(self, now_ms: int) -> list[Finished]:
-        """Give up what has no outcome after delivery.timeout.ms, whether it was sent or not."""
-        expired: list[Finished] = []
+    def _expire(self, now_ms: int) -> list[FinishedBatch]:
+        """Fail batches that have no outcome after delivery.timeout.ms, whether they were sent or not."""
+        expired: list[FinishedBatch] = []
         for batch in self._accumulator.incomplete:
             if batch.created_ms + self._limits.delivery_timeout_ms > now_ms:
                 break
-            expired.append(Finished(batch, error=self._expiry_error(batch)))
+            expired.append(FinishedBatch(batch, error=self._expiry_error(batch)))
         for finished in expired:
             batch = finished.batch
             self._accumulator.remove_waiting(batch)
@@ -186,7 +186,7 @@ class Sender:
 
     # -- outcomes
 
-    def accepted(self, batch: Batch, base_offset: int, append_time: int) -> list[Finished]:
+    def accepted(self, batch: Batch, base_offset: int, append_time: int) -> list[FinishedBatch]:
         """The broker has written the batch."""
         self._arrived(batch)
         if self._sequences is not None:
@@ -194,7 +194,7 @@ class Sender:
         if batch.done:
             return []
         self._accumulator.finish(batch)
-        return [Finished(batch, base_offset, append_time)]
+        return [FinishedBatch(batch, base_offset, append_time)]
 
     def refused(
         self,
@@ -202,7 +202,7 @@ class Sender:
         error: MillstreamError,
         now_ms: int,
         record_errors: dict[int, str] | None = None,
-    ) -> list[Finished]:
+    ) -> list[FinishedBatch]:
         """The broker has not written the batch, or it is not known whether it has."""
         self._arrived(batch)
         if batch.done:
@@ -212,18 +212,18 @@ class Sender:
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(batch)
             return []
-        if isinstance(error, BrokerError) and self._may_repeat(batch, error, now_ms):
-            self._repeat(batch, now_ms)
+        if isinstance(error, BrokerError) and self._may_retry(batch, error, now_ms):
+            self._retry(batch, now_ms)
             return []
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # The broker has it, but has forgotten where.
+            # The broker has the batch, but no longer knows its offset.
             if self._sequences is not None:
                 self._sequences.accepted(batch)
             self._accumulator.finish(batch)
-            return [Finished(batch)]
+            return [FinishedBatch(batch)]
         return [self._fail(batch, error, record_errors)]
 
-    def abort_all(self, error: MillstreamError) -> list[Finished]:
+    def abort_all(self, error: MillstreamError) -> list[FinishedBatch]:
         """Fail everything that has no outcome yet."""
         finished = []
         for batch in list(self._accumulator.incomplete):
@@ -231,7 +231,7 @@ class Sender:
             if self._sequences is not None:
                 self._sequences.given_up(batch)
             self._accumulator.finish(batch)
-            finished.append(Finished(batch, error=error))
+            finished.append(FinishedBatch(batch, error=error))
         return finished
 
     def _arrived(self, batch: Batch) -> None:
@@ -239,39 +239,40 @@ class Sender:
             batch.on_wire = False
             batch.queue.on_wire -= 1
 
-    def _may_repeat(self, batch: Batch, error: BrokerError, now_ms: int) -> bool:
+    def _may_retry(self, batch: Batch, error: BrokerError, now_ms: int) -> bool:
         if batch.attempts >= self._limits.retries:
             return False
         if now_ms >= batch.created_ms + self._limits.delivery_timeout_ms:
             return False
         if self._sequences is not None:
-            return self._sequences.may_repeat(batch, error)
+            return self._sequences.may_retry(batch, error)
         return error.retriable
 
-    def _repeat(self, batch: Batch, now_ms: int) -> None:
+    def _retry(self, batch: Batch, now_ms: int) -> None:
         batch.attempts += 1
         batch.retry_at_ms = now_ms + self._limits.backoff.delay_ms(batch.attempts, self._chance())
         self.retries += 1
         self._accumulator.put_back(batch)
 
     def _split(self, batch: Batch) -> None:
-        """Send the batch as two halves: the topic takes less at once than we sent."""
+        """Send the batch as two halves, as it exceeds the topic's max.message.bytes."""
         self.splits += 1
         parts = batch.split(self._split_delivery(batch.delivery, batch.count // 2))
         if self._sequences is not None:
             self._sequences.replaced(batch, parts)
         self._accumulator.replace_sent(batch, parts)
 
-    def _fail(self, batch: Batch, error: MillstreamError, record_errors: dict[int, str] | None) -> Finished:
+    def _fail(
+        self, batch: Batch, error: MillstreamError, record_errors: dict[int, str] | None
+    ) -> FinishedBatch:
         if self._sequences is not None and batch.has_sequence:
-            # After the last attempt nobody knows whether an earlier one was written, so its numbers are not
-            # free.
+            # After the last attempt, an earlier one may have been written, so its numbers are not free.
             if batch.attempts < self._limits.retries and not _is_fate_unknown(error):
                 self._sequences.refused(batch)
             else:
                 self._sequences.given_up(batch)
         self._accumulator.finish(batch)
-        return Finished(batch, error=error, record_errors=record_errors)
+        return FinishedBatch(batch, error=error, record_errors=record_errors)
 
 
 def _is_fate_unknown(error: MillstreamError) -> bool:

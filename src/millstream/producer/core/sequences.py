@@ -1,18 +1,17 @@
-"""Idempotence: why a batch that is sent twice is written once (KIP-98, KIP-360).
+"""Idempotence: sequence numbers, so that a batch which is sent twice is written once (KIP-98, KIP-360).
 
-The broker gives the producer an id. Each batch for a partition carries that id, an epoch, and the number of
-its first record; the broker takes only the batch that follows the last one, and recognises what it has
-already. So batches can be repeated freely, as long as they keep their numbers and their order.
+The broker gives the producer an id. Each batch for a partition carries that id, an epoch, and the sequence
+number of its first record. The broker accepts only the batch that follows the last one, and recognises
+duplicates. So batches can be retried freely, as long as they keep their numbers and their order.
 
-What can go wrong, and the remedy:
+What can go wrong, and what is done:
 
-- *A batch is refused because an earlier one is missing, and that earlier one is being repeated*: repeat it
-  after that.
-- *The batch is next in line, and is refused all the same*: the broker has lost track of us. The epoch is
-  raised, which starts the partition's numbers at 0 again. That changes the numbers of batches that were sent,
-  so it waits until none of them is on its way.
-- *A batch is given up after it was sent*: nobody knows whether the broker has it. No new batch gets a number
-  until those behind it are settled: if they are accepted, it was written, else the epoch is raised.
+- *A batch is refused because an earlier one is missing, which is being retried*: retry it after that one.
+- *A batch is next in line and still refused*: the broker has lost the producer's state. The epoch is raised,
+  which restarts the partition's numbers at 0. That renumbers batches that were sent, so it waits until none
+  of them is in flight.
+- *A batch is given up after it was sent*: the broker may or may not have it. No new batch gets a number until
+  those behind it are settled: if they are accepted, it was written; otherwise the epoch is raised.
 
 Pure: no clock, no threads, no sockets.
 """
@@ -22,8 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.errors import BrokerError, ErrorCode
-from millstream.producer.core.accumulator import PartitionQueue
-from millstream.producer.core.batch import Batch
+from millstream.producer.core.batch import Batch, PartitionQueue
 from millstream.wire.records.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, add_sequence
 
 MAX_EPOCH: Final = 0x7FFF
@@ -33,13 +31,13 @@ _REMEMBERED: Final = 5
 
 
 class Sequences:
-    """The producer's identity, and each partition's numbers (kept in its queue)."""
+    """The producer's id and epoch, and each partition's sequence numbers (kept in its queue)."""
 
     def __init__(self) -> None:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_PRODUCER_EPOCH
         self._restarting: set[PartitionQueue] = set()
-        """Partitions that need the epoch raised, and their numbers started again."""
+        """Partitions whose numbers restart under a raised epoch."""
         self._unresolved: set[PartitionQueue] = set()
 
     @property
@@ -47,14 +45,14 @@ class Sequences:
         return self.producer_id == NO_PRODUCER_ID
 
     def assigned(self, producer_id: int, epoch: int) -> None:
-        """The broker has given an id. Partitions take it over when their numbers start next."""
+        """The broker has given an id. Partitions use it from the next restart of their numbers."""
         self.producer_id = producer_id
         self.epoch = epoch
 
     # -- before sending
 
     def settle(self) -> None:
-        """Raise the epoch where that is needed and possible now. Call before batches are chosen."""
+        """Raise the epoch if that is needed and possible now. Call before batches are chosen."""
         for queue in [queue for queue in self._unresolved if not queue.sent]:
             self._unresolved.discard(queue)
             queue.unresolved = None
@@ -65,33 +63,32 @@ class Sequences:
         if not self.needs_id and any(queue.identity == self._identity for queue in self._restarting):
             self._raise_epoch()
         if self.needs_id:
-            return  # with the epochs used up, the numbers start again under a new id
+            return  # all epochs are used: the numbers restart under a new id
         for queue in self._restarting:
             self._restart(queue)
         self._restarting.clear()
 
     def may_send(self, batch: Batch) -> bool:
-        """Whether a batch can go now, as far as numbers are concerned."""
+        """Whether a batch may be sent now, as far as sequence numbers are concerned."""
         queue = batch.queue
         if self.needs_id or queue in self._restarting:
             return False
         if batch.has_sequence:
-            # Repeated batches go one by one, oldest first: those behind would be refused anyway.
+            # Retries are sent one by one, oldest first: those behind would be refused anyway.
             return queue.sent[0] is batch
         if not queue.sent:
             return queue.unresolved is None
         if queue.unresolved is not None or queue.identity != self._identity:
             return False
-        # A broker takes any number from a producer that it does not know yet. Were the first batch lost on
-        # its way, the second would take its place, and the first could never be written: so it goes alone.
+        # A broker accepts any number from a producer it does not know yet. If the first batch were lost, the
+        # second would take its place, and the first could never be written: so it is sent alone.
         if queue.last_acked == _NONE_ACKED:
             return False
-        # It recognises only its last few batches: no more may follow the oldest that might have to be
-        # repeated.
+        # It recognises only the last few batches: no more may follow the oldest that may need a retry.
         return queue.assigned - queue.sent[0].order < _REMEMBERED
 
     def sending(self, batch: Batch) -> None:
-        """Number a batch that is sent for the first time."""
+        """Give sequence numbers to a batch that is sent for the first time."""
         if batch.has_sequence:
             return
         queue = batch.queue
@@ -106,7 +103,7 @@ class Sequences:
     # -- outcomes
 
     def accepted(self, batch: Batch) -> None:
-        """The broker has the batch, now or since an earlier attempt."""
+        """The broker has the batch, from this or an earlier attempt."""
         queue = batch.queue
         self._forget(batch)
         if queue.identity != (batch.producer_id, batch.producer_epoch):
@@ -114,8 +111,8 @@ class Sequences:
         if _is_later(batch.last_sequence, queue.last_acked):
             queue.last_acked = batch.last_sequence
 
-    def may_repeat(self, batch: Batch, error: BrokerError) -> bool:
-        """Whether a refused batch can be sent again, if need be after the partition is restarted."""
+    def may_retry(self, batch: Batch, error: BrokerError) -> bool:
+        """Whether a refused batch can be sent again, perhaps after the partition's numbers restart."""
         queue = batch.queue
         if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
             self._restarting.add(queue)
@@ -127,23 +124,19 @@ class Sequences:
         return error.retriable
 
     def _is_hopeless(self, batch: Batch) -> bool:
-        """Whether a batch that is out of order will be so for ever, and not just until an earlier one is
-        written.
-
-        It is, if it is next in line, or if later ones were written before it.
-        """
+        """Whether a batch will stay out of order: it is next in line, or later ones were written first."""
         queue = batch.queue
         if queue.unresolved is not None:
             return batch.base_sequence == queue.unresolved
         return not _is_later(batch.base_sequence, add_sequence(queue.last_acked, 1))
 
     def refused(self, batch: Batch) -> None:
-        """The broker has not written the batch, and it will not be sent again: its numbers are a gap."""
+        """The batch was not written and is not sent again: its numbers are a gap."""
         self._forget(batch)
         self._restarting.add(batch.queue)
 
     def given_up(self, batch: Batch) -> None:
-        """The batch will not be sent again, though the broker may have it."""
+        """The batch is not sent again, though the broker may have it."""
         if not batch.has_sequence:
             return
         queue = batch.queue
@@ -154,7 +147,7 @@ class Sequences:
         self._unresolved.add(queue)
 
     def replaced(self, batch: Batch, parts: tuple[Batch, Batch]) -> None:
-        """A batch was split: its parts stand in its place."""
+        """A batch was split: its parts take its place."""
         sent = batch.queue.sent
         if batch in sent:
             position = sent.index(batch)
@@ -173,7 +166,7 @@ class Sequences:
             self.producer_id, self.epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
     def _restart(self, queue: PartitionQueue) -> None:
-        """Number everything that was sent and is not settled from 0 on, under the present identity."""
+        """Number all sent batches without an outcome from 0 on, under the present id and epoch."""
         sequence = 0
         for batch in queue.sent:
             batch.set_identity(self.producer_id, self.epoch, sequence)
@@ -191,5 +184,5 @@ class Sequences:
 
 
 def _is_later(sequence: int, other: int) -> bool:
-    """Whether a sequence number comes after another one, also across the wrap from 2**31 - 1 to 0."""
+    """Whether ``sequence`` comes after ``other``, also across the wrap from 2**31 - 1 to 0."""
     return 0 < (sequence - other) & 0x7FFFFFFF < 1 << 30

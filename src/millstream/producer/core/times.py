@@ -1,4 +1,4 @@
-"""The timestamps of a batch's records, kept as changes: many records share a millisecond.
+"""The timestamps of a batch's records, stored as changes: many records share a millisecond.
 
 Pure: no clock.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Times:
-    """``stamps[i]``, in milliseconds, is the time of the records from ``rows[i]`` up to the next change."""
+    """``stamps[i]`` (milliseconds) is the timestamp of the records from ``rows[i]`` up to the next change."""
 
     __slots__ = ("rows", "stamps")
 
@@ -23,7 +23,7 @@ class Times:
         self.stamps: list[int] = []
 
     def change(self, row: int, stamp: int) -> None:
-        """From this record on, the time is another one."""
+        """From the record ``row`` on, the timestamp is ``stamp``."""
         self.rows.append(row)
         self.stamps.append(stamp)
 
@@ -32,11 +32,11 @@ class Times:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first record's time, and the latest of all."""
+        """The first record's timestamp, and the latest of all."""
         return self.stamps[0], max(self.stamps)
 
     def expand(self, count: int) -> list[int]:
-        """The time of each of so many records."""
+        """The timestamp of each of ``count`` records."""
         sizes = (end - start for start, end in pairwise((*self.rows, count)))
         return list(chain.from_iterable(map(repeat, self.stamps, sizes)))
 
@@ -48,7 +48,7 @@ class Times:
         return np.array(self.stamps, np.int64).repeat(ends - np.array(self.rows, np.int64))
 
     def part(self, start: int, end: int | None = None) -> Times:
-        """The times of the records from ``start`` to ``end``, counted anew."""
+        """The timestamps of the records from ``start`` to ``end``, with rows counted from 0."""
         part = Times()
         if self.rows:
             part.change(0, self.at(start))

@@ -1,25 +1,24 @@
-"""A batch that is filled by the column: its records are encoded as they are added."""
+"""A batch filled from columns (``send_arrow``): its records are encoded as they are added."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.producer.core.batch import Batch
-from millstream.producer.core.columns import Columns
+from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.columns import RecordColumns
 from millstream.producer.core.times import Times
 from millstream.wire.records.batches import BATCH_OVERHEAD, decode_batch
 from millstream.wire.records.codecs import Codec
 from millstream.wire.records.encode import Kernels
 
 if TYPE_CHECKING:
-    from millstream.producer.core.accumulator import PartitionQueue
     from millstream.wire.records.encode import Bytes, Longs
 
 
-class Block(Batch):
-    """Records on their way to one partition, in an array with room for the header in front.
+class ColumnBatch(Batch):
+    """Records on their way to one partition, encoded into an array with room for the header in front.
 
-    It is filled under the producer's lock. To ``send`` it looks like a batch that is full.
+    It is filled under the producer's lock. To ``send`` it looks like a full batch.
     """
 
     __slots__ = ("buffer", "filled")
@@ -36,8 +35,8 @@ class Block(Batch):
     def size(self) -> int:
         return self.filled - BATCH_OVERHEAD
 
-    def fill(self, kernels: Kernels, columns: Columns, rows: Longs, first: int) -> int:
-        """Add records from the place ``first`` in ``rows`` on, as many as fit; returns the place after."""
+    def fill(self, kernels: Kernels, columns: RecordColumns, rows: Longs, first: int) -> int:
+        """Add the records ``rows[first:]``, as many as fit; returns the index of the next one in ``rows``."""
         if self.span is None:
             base = int(columns.timestamps[rows[first]])
             self.span = (base, base)
@@ -49,17 +48,16 @@ class Block(Batch):
         return place
 
     def seal(self) -> None:
-        """There is nothing to do: the records are counted as they come."""
+        """Nothing to do: records are counted as they are added."""
 
-    def _made(self, codec: Codec, level: int | None) -> bytes | memoryview:
-        return self._finished(self.buffer[: self.filled], codec, level)
+    def _encode_records(self, codec: Codec, level: int | None) -> bytes | memoryview:
+        return self._with_header(self.buffer[: self.filled], codec, level)
 
     def _part(self, start: int, end: int, delivery: Any) -> Batch:
-        """Half of the records, decoded: only where a topic takes less than the producer sends."""
-        plain = self._finished(self.buffer[: self.filled], Codec.NONE, None)
+        """Half of the records, decoded: only if the topic's max.message.bytes is below ``batch_size``."""
+        plain = self._with_header(self.buffer[: self.filled], Codec.NONE, None)
         records = decode_batch(plain, max_decompressed_bytes=len(plain))[start:end]
         part = Batch(self.queue, self.created_ms, self.capacity, delivery, Times())
-        part.reserved = self.reserved // 2 if start == 0 else self.reserved - self.reserved // 2
         for record in records:
             size = self.size * (end - start) // self.count // len(records)
             part.add(record.key, record.value, record.headers, record.timestamp, size)
