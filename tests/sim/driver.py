@@ -15,8 +15,8 @@ from millstream.consumer.membership import (
     Failed,
     Joined,
     Lost,
+    MemberPhase,
     Membership,
-    Phase,
     Revoke,
     TopicsWatched,
     Wait,
@@ -271,7 +271,7 @@ class Driver:
         self.membership.set_subscription(self.topics, accepts=lambda topic: topic.startswith(prefix))
 
     def change_topics(self, topics: tuple[str, ...]) -> None:
-        if self.membership.phase not in (Phase.CLOSED, Phase.LEAVING) and not self.wants_to_close:
+        if self.membership.phase not in (MemberPhase.CLOSED, MemberPhase.LEAVING) and not self.wants_to_close:
             self.world.note(f"{self.name} subscribes to {', '.join(topics)}")
             self.topics = topics
             self.membership.set_subscription(topics)
@@ -284,7 +284,7 @@ class Driver:
             self.world.later(1_500 + self.world.rng.randint(0, 500), self._refresh_metadata, True)
         if self.is_cut_off:
             return
-        leaving = self.membership.phase in (Phase.CLOSED, Phase.LEAVING) or self.wants_to_close
+        leaving = self.membership.phase in (MemberPhase.CLOSED, MemberPhase.LEAVING) or self.wants_to_close
         if self.habits.pattern is not None and not leaving:
             self._subscribe()
         topics = self.membership.watched_topics

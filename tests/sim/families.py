@@ -24,9 +24,9 @@ SETTLE_MS: Final = 45_000
 
 def chaos(scenario: Scenario) -> None:
     rng = scenario.world.rng
-    scenario.network.ghost_probability = rng.choice((0.0, 0.3))
-    scenario.network.loss_probability = 0.02
-    scenario.network.slowest_ms = rng.choice((4, 8, 60))
+    ghost_probability = rng.choice((0.0, 0.3))
+    scenario.until_healed(scenario.network, ghost_probability=ghost_probability, loss_probability=0.02)
+    scenario.until_healed(scenario.network, slowest_ms=rng.choice((4, 8, 60)))
     for _ in range(rng.randint(1, 4)):
         scenario.start(scenario.draw_habits())
     end_ms = rng.randint(8_000, 20_000)
@@ -35,22 +35,12 @@ def chaos(scenario: Scenario) -> None:
     while scenario.world.now_ms < end_ms:
         scenario.run_for(rng.randint(1, 2 * pace_ms))
         rng.choice(drawn)(scenario)
-    _heal(scenario)
+    scenario.heal()
+    if all(member.wants_to_close for member in scenario.living):
+        scenario.start(scenario.draw_habits())
     scenario.run_for(4_000)  # time to notice the last faults: a session, and a refresh of metadata
     scenario.settle(SETTLE_MS)
     scenario.stay_settled()
-
-
-def _heal(scenario: Scenario) -> None:
-    scenario.world.note("faults end")
-    scenario.network.slowest_ms = 8
-    scenario.network.ghost_probability = scenario.network.loss_probability = 0.0
-    scenario.cluster.slowest_write_ms = 4
-    scenario.cluster.write_failure_probability = 0.0
-    for member in scenario.members:
-        member.is_cut_off = False
-    if all(member.wants_to_close for member in scenario.living):
-        scenario.start(scenario.draw_habits())
 
 
 def static_restart(scenario: Scenario) -> None:

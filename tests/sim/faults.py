@@ -1,32 +1,58 @@
-"""What can go wrong in a run, and what can go on in an orderly one. Each takes a scenario and does it."""
+"""The faults of a chaotic run, each declared in one place: its code, its weight and its line in README.md.
+
+To add one, write a function with ``@fault()`` and copy its docstring into README.md (a test compares
+them). A fault that lasts sets attributes with ``scenario.until_healed``, which are restored when faults end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from tests.sim.habits import Habits
-from tests.sim.member import Member
 from tests.sim.scenario import Scenario
 
+Fault = Callable[[Scenario], None]
 
+FAULTS: Final[list[Fault]] = []
+"""What a seed draws from: each fault as often as its weight says."""
+
+
+def fault(weight: int = 1) -> Callable[[Fault], Fault]:
+    """Declare a fault, which is drawn ``weight`` times as often as others."""
+
+    def declare(function: Fault) -> Fault:
+        FAULTS.extend([function] * weight)
+        return function
+
+    return declare
+
+
+@fault(weight=2)
 def join(scenario: Scenario) -> None:
+    """A new member starts."""
     if len(scenario.living) < 7:
         scenario.start(scenario.draw_habits())
 
 
+@fault()
 def close(scenario: Scenario) -> None:
+    """A member closes its consumer."""
     if scenario.living:
         scenario.world.rng.choice(scenario.living).wants_to_close = True
 
 
+@fault()
 def crash(scenario: Scenario) -> None:
+    """A member's process dies."""
     if scenario.living:
         scenario.world.rng.choice(scenario.living).die()
 
 
+@fault()
 def restart(scenario: Scenario) -> None:
-    """A process dies; another one of the same kind, and with its instance id if it has one, replaces it."""
+    """A member's process dies, and another one like it starts, with the same instance id if it has one."""
     if not scenario.living:
         return
     rng = scenario.world.rng
@@ -44,13 +70,17 @@ def _come_back(scenario: Scenario, habits: Habits) -> None:
     scenario.start(habits)
 
 
+@fault()
 def stall(scenario: Scenario) -> None:
+    """A user does not poll for a while, perhaps for longer than max.poll.interval.ms."""
     if scenario.living:
         rng = scenario.world.rng
         rng.choice(scenario.living).stall_ms = rng.choice((500, 2_000, 6_000, 9_000))
 
 
+@fault()
 def change_topics(scenario: Scenario) -> None:
+    """A member changes its subscription."""
     rng = scenario.world.rng
     members = [member for member in scenario.living if member.habits.pattern is None]
     if members:
@@ -58,7 +88,9 @@ def change_topics(scenario: Scenario) -> None:
         rng.choice(members).change_topics(tuple(rng.sample(known, k=rng.randint(1, len(known)))))
 
 
+@fault()
 def add_partitions(scenario: Scenario) -> None:
+    """A topic grows by one or two partitions."""
     topics = scenario.cluster.topics
     topic = scenario.world.rng.choice(tuple(topics))
     if topics[topic] < 8:
@@ -66,12 +98,16 @@ def add_partitions(scenario: Scenario) -> None:
         scenario.world.note(f"{topic} has {topics[topic]} partitions")
 
 
+@fault()
 def create_topic(scenario: Scenario) -> None:
+    """A topic is created, which members with a pattern pick up."""
     if len(scenario.cluster.topics) < 5:
         scenario.cluster.topics[f"t{len(scenario.cluster.topics)}"] = scenario.world.rng.randint(1, 4)
 
 
+@fault(weight=2)
 def break_connection(scenario: Scenario) -> None:
+    """A member's connection breaks, with requests in flight."""
     if scenario.living:
         connection = scenario.world.rng.choice(scenario.living).connection
         if connection is not None:
@@ -79,8 +115,9 @@ def break_connection(scenario: Scenario) -> None:
             connection.break_off()
 
 
+@fault()
 def silence_connection(scenario: Scenario) -> None:
-    """The connection stays, and nothing comes through any more."""
+    """A member's connection stays open, but nothing gets through any more."""
     if scenario.living:
         connection = scenario.world.rng.choice(scenario.living).connection
         if connection is not None:
@@ -88,20 +125,19 @@ def silence_connection(scenario: Scenario) -> None:
             connection.is_silent = True
 
 
+@fault()
 def cut_off(scenario: Scenario) -> None:
-    """A member is alone in the world for a while."""
+    """A member cannot reach any broker for a while."""
     if scenario.living:
         member = scenario.world.rng.choice(scenario.living)
         scenario.world.note(f"{member.name} is cut off")
-        member.is_cut_off = True
-        scenario.world.later(scenario.world.rng.randint(300, 7_000), _reconnect, member)
+        scenario.until_healed(member, is_cut_off=True)
+        scenario.world.later(scenario.world.rng.randint(300, 7_000), setattr, member, "is_cut_off", False)
 
 
-def _reconnect(member: Member) -> None:
-    member.is_cut_off = False
-
-
+@fault()
 def crash_coordinator(scenario: Scenario) -> None:
+    """The coordinator's broker crashes and restarts; of the writes in progress, any prefix survives."""
     cluster = scenario.cluster
     if not cluster.is_up(cluster.coordinator_node):
         return
@@ -111,40 +147,28 @@ def crash_coordinator(scenario: Scenario) -> None:
             member.connection.break_off()
 
 
+@fault()
 def move_coordinator(scenario: Scenario) -> None:
+    """The group moves to another broker."""
     if scenario.cluster.is_up(scenario.cluster.coordinator_node):
         scenario.cluster.move_coordinator()
 
 
+@fault()
 def slow_disk(scenario: Scenario) -> None:
-    scenario.cluster.slowest_write_ms = scenario.world.rng.choice((4, 300, 2_000))
+    """Writes of the coordinator take up to two seconds."""
+    slowest_ms = scenario.world.rng.choice((4, 300, 2_000))
+    scenario.until_healed(scenario.cluster, slowest_write_ms=slowest_ms)
 
 
+@fault()
 def failing_disk(scenario: Scenario) -> None:
-    scenario.cluster.write_failure_probability = scenario.world.rng.choice((0.0, 0.2))
+    """One in five writes of the coordinator fails."""
+    probability = scenario.world.rng.choice((0.0, 0.2))
+    scenario.until_healed(scenario.cluster, write_failure_probability=probability)
 
 
+@fault()
 def slow_network(scenario: Scenario) -> None:
-    scenario.network.slowest_ms = scenario.world.rng.choice((4, 60, 400))
-
-
-FAULTS: Final = (
-    join,
-    join,
-    close,
-    crash,
-    restart,
-    stall,
-    change_topics,
-    add_partitions,
-    create_topic,
-    break_connection,
-    break_connection,
-    silence_connection,
-    cut_off,
-    crash_coordinator,
-    move_coordinator,
-    slow_disk,
-    failing_disk,
-    slow_network,
-)
+    """Messages take up to 400 ms."""
+    scenario.until_healed(scenario.network, slowest_ms=scenario.world.rng.choice((4, 60, 400)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from millstream.consumer.membership import Assigned, Lost, Phase, Revoke, Wait
+from millstream.consumer.membership import Assigned, Lost, MemberPhase, Revoke, Wait
 from millstream.consumer.offsets import Offsets
 from millstream.errors import BrokerError, FencedInstanceIdError, MillstreamError
 from millstream.model import OffsetAndMetadata, TopicPartition
@@ -264,4 +264,4 @@ class Member(Driver):
     @property
     def is_settled(self) -> bool:
         membership = self.membership
-        return membership.phase is Phase.STABLE and membership.waiting().what is Wait.NOTHING
+        return membership.phase is MemberPhase.STABLE and membership.waiting().what is Wait.NOTHING

@@ -22,13 +22,13 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.table import GroupTable
 from millstream.consumer.assignors import sticky
 from millstream.consumer.assignors.base import Assignment, Members
-from millstream.consumer.membership import Phase, answers, leader
-from millstream.consumer.membership.heartbeats import Heartbeats
+from millstream.consumer.membership import MemberPhase, leader, responses
+from millstream.consumer.membership.heartbeats import HeartbeatTimer
 from millstream.consumer.membership.leaves import Leaves
 from millstream.consumer.membership.outbox import Outbox
 from millstream.consumer.membership.ownership import Ownership
 from millstream.consumer.membership.state import MemberState
-from millstream.consumer.offsets.commits import Commit, Commits
+from millstream.consumer.offsets.commits import OffsetCommits, PendingCommit
 from millstream.errors import ErrorCode, MillstreamError
 from tests.sim.families import run_seed
 
@@ -86,13 +86,13 @@ def _moves_at_once() -> tuple[Any, ...]:
 
 
 def _does_not_rejoin() -> tuple[Any, ...]:
-    original = answers._settle
+    original = responses._settle
 
     def settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
         original(state, assignment, now_ms)
         state.rejoin_reason = None
 
-    return (patch.object(answers, "_settle", settle),)
+    return (patch.object(responses, "_settle", settle),)
 
 
 def _no_lease() -> tuple[Any, ...]:
@@ -100,13 +100,13 @@ def _no_lease() -> tuple[Any, ...]:
 
 
 def _late_lease() -> tuple[Any, ...]:
-    original = Heartbeats.confirmed
+    original = HeartbeatTimer.confirmed
 
-    def confirmed(self: Heartbeats, *, settled: bool) -> None:
+    def confirmed(self: HeartbeatTimer, *, settled: bool) -> None:
         self._sent_ms += 1_500
         original(self, settled=settled)
 
-    return (patch.object(Heartbeats, "confirmed", confirmed),)
+    return (patch.object(HeartbeatTimer, "confirmed", confirmed),)
 
 
 def _joins_during_callbacks() -> tuple[Any, ...]:
@@ -114,7 +114,7 @@ def _joins_during_callbacks() -> tuple[Any, ...]:
 
     def begin(self: MemberState, reason: str, now_ms: int) -> None:
         original(self, reason, now_ms)
-        if self.phase is Phase.PREPARING:
+        if self.phase is MemberPhase.PREPARING:
             self.join(now_ms)
 
     return (patch.object(MemberState, "begin", begin),)
@@ -125,7 +125,7 @@ def _loss_unnoticed() -> tuple[Any, ...]:
 
 
 def _metadata_unwatched() -> tuple[Any, ...]:
-    return (patch.object(answers, "watch_metadata", _nothing),)
+    return (patch.object(responses, "watch_metadata", _nothing),)
 
 
 def _static_leaves() -> tuple[Any, ...]:
@@ -133,19 +133,19 @@ def _static_leaves() -> tuple[Any, ...]:
 
 
 def _fenced_goes_on() -> tuple[Any, ...]:
-    original = answers._refused
+    original = responses._refused
 
     def refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
         fenced = code == ErrorCode.FENCED_INSTANCE_ID
         original(state, ErrorCode.UNKNOWN_MEMBER_ID if fenced else code, request, now_ms)
 
-    return (patch.object(answers, "_refused", refused),)
+    return (patch.object(responses, "_refused", refused),)
 
 
 def _stalled_user_stays() -> tuple[Any, ...]:
     return (
         patch.object(MemberState, "poll_deadline_ms", PropertyMock(return_value=None)),
-        patch.object(Heartbeats, "confirmed", _confirmed_for_ever),
+        patch.object(HeartbeatTimer, "confirmed", _confirmed_for_ever),
     )
 
 
@@ -164,33 +164,33 @@ def _never_leaves() -> tuple[Any, ...]:
 def _commits_as_somebody_else() -> tuple[Any, ...]:
     """A commit from before a loss goes out as the member that was born after it."""
 
-    def is_current(self: Commits, commit: Commit) -> bool:
+    def is_current(self: OffsetCommits, commit: PendingCommit) -> bool:
         try:
-            commit.standing = self._group.standing()
+            commit.identity = self._group.commit_identity()
         except MillstreamError:  # wait for better times
             commit.retry_at_ms = max(commit.retry_at_ms, commit.deadline_ms - 4_000) + 100
             return False
         return True
 
-    return (patch.object(Commits, "_is_current", is_current),)
+    return (patch.object(OffsetCommits, "_is_current", is_current),)
 
 
 def _async_repeats() -> tuple[Any, ...]:
-    original = Commit.__init__
+    original = PendingCommit.__init__
 
-    def init(self: Commit, *args: Any, **keywords: Any) -> None:
+    def init(self: PendingCommit, *args: Any, **keywords: Any) -> None:
         original(self, *args, **keywords)
         self.repeats = True
 
-    def latest(self: Commits, commit: Commit) -> bool:
+    def latest(self: OffsetCommits, commit: PendingCommit) -> bool:
         commit.attempts, attempts = 0, commit.attempts
         try:
             return current(self, commit)
         finally:
             commit.attempts = attempts
 
-    current = Commits._is_current
-    return (patch.object(Commit, "__init__", init), patch.object(Commits, "_is_current", latest))
+    current = OffsetCommits._is_current
+    return (patch.object(PendingCommit, "__init__", init), patch.object(OffsetCommits, "_is_current", latest))
 
 
 # ---- the coordinator ----
@@ -287,7 +287,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         "an asynchronous commit is repeated although a later one was made", _async_repeats
     ),
     "acknowledges-early": Mutation(
-        "the coordinator answers before its records are on the disk", _acknowledges_early
+        "the coordinator responses before its records are on the disk", _acknowledges_early
     ),
     "accepts-stale-commits": Mutation(
         "the coordinator stores the commits of old generations and former members", _accepts_stale_commits

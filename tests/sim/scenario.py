@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.states import GroupState
@@ -62,6 +62,7 @@ class Scenario:
         self.restarting = 0
         """Processes that are down and will be back."""
         self._instances = 0
+        self._healthy: dict[tuple[int, str], tuple[object, Any]] = {}
         for number in range(rng.randint(1, 3)):
             self.cluster.topics[f"t{number}"] = rng.randint(1, 6)
 
@@ -72,6 +73,20 @@ class Scenario:
 
     def result(self, violation: str | None) -> Result:
         return Result(self.seed, self.world.digest, self.world.events, violation)
+
+    # ---- faults that last ----
+
+    def until_healed(self, target: object, **attributes: Any) -> None:
+        """Set attributes of ``target`` until ``heal`` restores what they were before the first fault."""
+        for name, value in attributes.items():
+            self._healthy.setdefault((id(target), name), (target, getattr(target, name)))
+            setattr(target, name, value)
+
+    def heal(self) -> None:
+        self.world.note("faults end")
+        for (_, name), (target, value) in self._healthy.items():
+            setattr(target, name, value)
+        self._healthy.clear()
 
     # ---- building blocks ----
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.families import run_seed
+from tests.sim.faults import FAULTS
 from tests.sim.mutations import MUTATIONS, catch
 from tests.sim.scale import settle_large_group
 
@@ -75,6 +76,12 @@ def test_every_planted_bug_is_documented() -> None:
     readme = (Path(__file__).parent / "README.md").read_text()
     for name, mutation in MUTATIONS.items():
         assert f"| `{name}` | {mutation.description} |" in readme
+
+
+def test_every_fault_is_documented() -> None:
+    readme = (Path(__file__).parent / "README.md").read_text()
+    for fault in FAULTS:
+        assert f"| `{fault.__name__}` | {fault.__doc__} |" in readme
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])

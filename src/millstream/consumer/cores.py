@@ -31,7 +31,7 @@ log = logging.getLogger("millstream.consumer")
 _REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
-class Core(Protocol):
+class ConsumerCore(Protocol):
     """What the three cores have in common."""
 
     def poll(self, now_ms: int) -> list[Send]: ...
@@ -91,7 +91,7 @@ class ConsumerCores:
         self._committed_for: dict[int, int] = {}
         self._coordinator_id: int | None = None
 
-    def all(self) -> tuple[Core, ...]:
+    def all(self) -> tuple[ConsumerCore, ...]:
         """The cores in the order in which to poll them."""
         # The membership after the offsets: a commit may tell it to look for the coordinator.
         group = () if self.offsets is None or self.membership is None else (self.offsets, self.membership)
@@ -178,7 +178,7 @@ class ConsumerCores:
                 assert self.offsets is not None, "only a group has committed offsets"
                 deadline_ms = now_ms + self._config.default_api_timeout_ms
                 self._committed_for[self.offsets.fetch_committed(partitions, deadline_ms)] = token
-            case fetch_events.LeadersTold(leaders, brokers):
+            case fetch_events.NewLeaders(leaders, brokers):
                 self._client.metadata.learn(self._client.cluster.with_leaders(leaders, brokers))
             case fetch_events.OffsetsFound(search, offsets):
                 self._finish("search", search, offsets)
@@ -210,7 +210,7 @@ class ConsumerCores:
             case membership.CoordinatorLost(reason):
                 log.info("group %s: lost its coordinator: %s", name, reason)
                 self._drop_coordinator(reason)
-            case membership.Joining(reason):
+            case membership.JoinStarted(reason):
                 log.info("group %s: joining (%s)", name, reason or "first time")
             case membership.Joined(generation_id, member_id, leads):
                 role = "leader" if leads else "member"

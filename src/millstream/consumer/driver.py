@@ -19,12 +19,12 @@ from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.config import ConsumerConfig
-from millstream.consumer.cores import ConsumerCores, Core, Pending
+from millstream.consumer.cores import ConsumerCore, ConsumerCores, Pending
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.diagnosis import diagnose
 from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.drain import Drained
-from millstream.consumer.membership import Assigned, CallbackEvent, GroupMetadata, Lost, Phase
+from millstream.consumer.membership import Assigned, CallbackEvent, GroupMetadata, Lost, MemberPhase
 from millstream.consumer.offsets import CommitDone, Offsets, OffsetStore
 from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
 from millstream.errors import MillstreamError
@@ -100,7 +100,7 @@ class ConsumerDriver:
             self._cores.cluster_changed(cluster, self._client.now_ms())
             self.lock.notify_all()
 
-    def _send(self, core: Core, send: Send) -> None:
+    def _send(self, core: ConsumerCore, send: Send) -> None:
         self._client.send(
             self._node_id(send.target),
             send.request_type,
@@ -119,12 +119,12 @@ class ConsumerDriver:
         assert self._member is not None and self._member.coordinator is not None, "it was found"
         return self._member.coordinator.node_id
 
-    def _received(self, core: Core, token: int, response: Any) -> None:
+    def _received(self, core: ConsumerCore, token: int, response: Any) -> None:
         with self.lock:
             core.receive(token, response, self._client.now_ms())
         self._client.poll_soon()
 
-    def _failed(self, core: Core, token: int, error: MillstreamError) -> None:
+    def _failed(self, core: ConsumerCore, token: int, error: MillstreamError) -> None:
         with self.lock:
             core.failed(token, error, self._client.now_ms())
         self._client.poll_soon()
@@ -194,7 +194,7 @@ class ConsumerDriver:
         commit_at_ms = self._offsets.auto_commit_at_ms if self._offsets is not None else 0
         expected, self._after_poll = self._after_poll, (entries + 1, commit_at_ms)
         member = self._member
-        if member is not None and self.subscription.is_by_group and member.phase is not Phase.STABLE:
+        if member is not None and self.subscription.is_by_group and member.phase is not MemberPhase.STABLE:
             return False
         return expected == (entries, commit_at_ms) and not self._fetcher.wants_poll
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.records import Record
-from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent, LeadersTold, MetadataNeeded
+from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent, MetadataNeeded, NewLeaders
 from millstream.consumer.fetching.fetcher import Fetcher
 from millstream.consumer.sends import Send
 from millstream.errors import NetworkError
@@ -54,7 +54,7 @@ class World:
                 for one in event.partitions
             }
             self.fetcher.set_committed(event.token, offsets, self.now_ms)
-        elif isinstance(event, MetadataNeeded | LeadersTold):
+        elif isinstance(event, MetadataNeeded | NewLeaders):
             self.fetcher.update_cluster(self.cluster.metadata())
 
     def deliver(self, send: Send) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import Assignment, ClusterView
 from millstream.consumer.assignors.protocol import encode_assignment
-from millstream.consumer.membership import Event, Membership, Phase, Wait
+from millstream.consumer.membership import Event, MemberPhase, Membership, Wait
 from millstream.consumer.sends import Send, Target
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
@@ -71,7 +71,7 @@ class Hand:
         self.membership.callbacks_done(self.now_ms)
         self.step()
 
-    def phase(self) -> Phase:
+    def phase(self) -> MemberPhase:
         return self.membership.phase
 
     # ---- requests ----

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.consumer.fetching.buffers import Cursor
-from millstream.consumer.fetching.positions import Position
+from millstream.consumer.fetching.buffers import BatchCursor
+from millstream.consumer.fetching.positions import FetchPosition
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
 from millstream.wire.records.batches import RecordData, encode_batch
@@ -13,11 +13,11 @@ from tests.unit.consumer.configs import config
 def test_a_copy_has_all_that_the_cursor_has_and_moves_alone() -> None:
     batch = encode_batch([RecordData(number, 0, None, b"v") for number in range(5)], base_offset=0)
     aborted = [AbortedTransaction(producer_id=3, first_offset=9)]
-    cursor = Cursor(TopicPartition("t", 0), Position(0), memoryview(batch), aborted, config())
+    cursor = BatchCursor(TopicPartition("t", 0), FetchPosition(0), memoryview(batch), aborted, config())
     assert cursor.peek(2) is not None
     cursor.advance(2)
     twin = cursor.copy()
-    for name in Cursor.__slots__:
+    for name in BatchCursor.__slots__:
         assert getattr(twin, name) is getattr(cursor, name), name
     rest = twin.peek(10)
     assert rest is not None and len(rest) == 3

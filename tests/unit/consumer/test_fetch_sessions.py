@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetching.sessions import FetchPlan, FetchSession, PartitionFetch
+from millstream.consumer.fetching.sessions import FetchRequestData, FetchSessionHandler, PartitionFetch
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import (
@@ -26,14 +26,14 @@ def fetch(topic: str, offset: int = 0, incarnation: int = 0) -> PartitionFetch:
     return PartitionFetch(topic_id(topic, incarnation), offset, 0, 1_000)
 
 
-def started(fetches: dict[TopicPartition, PartitionFetch]) -> FetchSession:
-    session = FetchSession()
+def started(fetches: dict[TopicPartition, PartitionFetch]) -> FetchSessionHandler:
+    session = FetchSessionHandler()
     assert session.plan(fetches).is_full
     session.answered(5)
     return session
 
 
-def request(plan: FetchPlan, version: int = 18) -> FetchRequest:
+def request(plan: FetchRequestData, version: int = 18) -> FetchRequest:
     return FetchRequest.decode(plan.build(SETTINGS, 9_999, version).encode(version), version)
 
 
@@ -50,7 +50,7 @@ def forgotten(sent: FetchRequest) -> list[tuple[bytes | str, list[int]]]:
 
 
 def test_the_first_request_names_everything() -> None:
-    sent = request(FetchSession().plan({T0: fetch("t"), U0: fetch("u", 3)}))
+    sent = request(FetchSessionHandler().plan({T0: fetch("t"), U0: fetch("u", 3)}))
     assert (sent.session_id, sent.session_epoch) == (0, 0)
     assert named(sent) == [(topic_id("t"), 0, 0), (topic_id("u"), 0, 3)]
     assert (sent.max_bytes, sent.min_bytes, sent.max_wait_ms) == (9_999, 1, 500)
@@ -91,7 +91,7 @@ def test_a_recreated_topic_replaces_the_old_one() -> None:
 
 
 def test_a_topic_without_an_id_waits_where_ids_are_needed() -> None:
-    plan = FetchSession().plan({T0: PartitionFetch(ZERO_UUID, 0, None, 1_000), U0: fetch("u")})
+    plan = FetchSessionHandler().plan({T0: PartitionFetch(ZERO_UUID, 0, None, 1_000), U0: fetch("u")})
     assert named(request(plan)) == [(topic_id("u"), 0, 0)]
     assert named(request(plan, version=12)) == [("t", 0, 0), ("u", 0, 0)]
 
@@ -141,7 +141,7 @@ def test_an_answer_from_another_session_starts_over() -> None:
 
 
 def test_closing_ends_the_session_at_the_broker() -> None:
-    assert FetchSession().close() is None
+    assert FetchSessionHandler().close() is None
     plan = started({T0: fetch("t")}).close()
     assert plan is not None
     sent = request(plan)
@@ -149,7 +149,7 @@ def test_closing_ends_the_session_at_the_broker() -> None:
 
 
 def test_answers_to_what_was_not_asked_are_noticed() -> None:
-    plan = FetchSession().plan({T0: fetch("t")})
+    plan = FetchSessionHandler().plan({T0: fetch("t")})
 
     def answer(identifier: bytes, *indexes: int) -> FetchResponse:
         partitions = [

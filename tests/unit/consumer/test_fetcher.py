@@ -9,7 +9,14 @@ import pytest
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import MetadataNeeded
 from millstream.consumer.fetching.positions import ResetStrategy
-from millstream.consumer.fetching.reasons import AwaitingTurn, Buffered, CaughtUp, Fetching, NotWanted, Paused
+from millstream.consumer.fetching.reasons import (
+    AwaitingTurn,
+    Buffered,
+    CaughtUp,
+    FetchEndReached,
+    Fetching,
+    Paused,
+)
 from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
@@ -139,7 +146,7 @@ def test_nothing_is_fetched_from_the_end_that_the_user_set() -> None:
     got = len(world.take())
     assert 1 <= got < 20, "what came with it is handed out"
     assert world.poll() == [], "nor when everything was taken"
-    assert world.fetcher.reasons()[T0] == NotWanted(got)
+    assert world.fetcher.reasons()[T0] == FetchEndReached(got)
     world.fetcher.positions.fetch_until(T0, None)
     assert [record.offset for record in world.read(30)] == list(range(got, 20))
 

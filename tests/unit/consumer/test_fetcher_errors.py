@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.fetching.events import LeadersTold, MetadataNeeded
+from millstream.consumer.fetching.events import MetadataNeeded, NewLeaders
 from millstream.consumer.fetching.reasons import Retrying
 from millstream.consumer.sends import Node
 from millstream.errors import (
@@ -101,7 +101,7 @@ def test_a_newer_leader_that_a_broker_names_is_passed_on() -> None:
         node_endpoints=[NodeEndpoint(node_id=1, host="b", port=9)],
     )
     world.fetcher.receive(send.token, response, 0)
-    (told,) = [event for event in world.fetcher.take_events() if isinstance(event, LeadersTold)]
+    (told,) = [event for event in world.fetcher.take_events() if isinstance(event, NewLeaders)]
     assert told.leaders == {T0: (1, 4)}
     assert [(broker.node_id, broker.host, broker.port) for broker in told.brokers] == [(1, "b", 9)]
 

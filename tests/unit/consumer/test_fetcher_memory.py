@@ -113,7 +113,7 @@ def test_what_was_fetched_ahead_of_data_that_gave_way_is_not_kept() -> None:
     (ahead,) = world.poll()
     assert fetched(ahead)[0][2] > 0
     world.fetcher.positions.pause([T0])
-    world.fetcher._fetches.buffer.drop_paused()
+    world.fetcher._buffer.drop_paused()
     world.deliver(ahead)
     assert world.fetcher.buffered_bytes == 0
     world.fetcher.positions.resume([T0])

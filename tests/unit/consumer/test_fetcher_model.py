@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.drain import RAW, Drained, drain
-from millstream.consumer.fetching.positions import Phase
+from millstream.consumer.fetching.positions import FetchPhase
 from millstream.errors import NetworkError, RequestTimedOutError
 from millstream.model import TopicPartition
 from millstream.wire.records.batches import ControlType
@@ -262,7 +262,7 @@ class ReaderMachine(RuleBasedStateMachine):
     def _is_done(self) -> bool:
         states = list(self.world.fetcher.positions.states())
         return all(
-            state.phase is Phase.FETCHING
+            state.phase is FetchPhase.FETCHING
             and state.position is not None
             and state.position.offset == self.logs[state.partition].end_offset
             for state in states

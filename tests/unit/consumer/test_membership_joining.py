@@ -17,7 +17,7 @@ from millstream.consumer.membership import (
     CoordinatorLost,
     Failed,
     Joined,
-    Phase,
+    MemberPhase,
     TopicsWatched,
     Wait,
 )
@@ -88,7 +88,7 @@ def test_first_join() -> None:
     assert not hand.membership.assignment
     hand.callbacks_done()
     assert hand.membership.assignment == set(partitions("s-0", "t-1"))
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
     assert hand.membership.waiting().what is Wait.NOTHING
 
 
@@ -110,15 +110,15 @@ def test_the_leader_waits_for_metadata_and_beats_meanwhile() -> None:
     hand.poll()
     hand.find()
     hand.join(leader="me", members={"me": subscription("t"), "you": subscription("s")})
-    assert hand.phase() is Phase.ASSIGNING
+    assert hand.phase() is MemberPhase.ASSIGNING
     assert hand.membership.waiting().what is Wait.METADATA
     hand.after(3_000)
     hand.beat()
     hand.metadata(t=1)
-    assert hand.phase() is Phase.ASSIGNING, "nothing is known about s yet"
+    assert hand.phase() is MemberPhase.ASSIGNING, "nothing is known about s yet"
     hand.metadata(t=1, s=0)
     hand.sync("t-0")
-    assert hand.phase() is Phase.SETTLING
+    assert hand.phase() is MemberPhase.SETTLING
 
 
 def test_the_leader_goes_along_with_another_rebalance() -> None:
@@ -128,7 +128,7 @@ def test_the_leader_goes_along_with_another_rebalance() -> None:
     hand.join(leader="me", members={"me": subscription("t")})
     hand.after(3_000)
     hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)
-    assert hand.phase() is Phase.JOINING
+    assert hand.phase() is MemberPhase.JOINING
     assert hand.join().reason == "the group began another rebalance"
 
 
@@ -197,7 +197,7 @@ def test_a_join_goes_to_the_new_coordinator(code: ErrorCode) -> None:
     hand.after(100)
     hand.find(node_id=8)
     hand.join()
-    assert hand.phase() is Phase.SYNCING
+    assert hand.phase() is MemberPhase.SYNCING
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS])
@@ -281,7 +281,7 @@ def test_a_sync_with_nonsense_in_it() -> None:
     hand.find()
     hand.join()
     hand.answer(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b"?"))
-    assert hand.phase() is Phase.FAILED
+    assert hand.phase() is MemberPhase.FAILED
 
 
 def test_an_assignment_that_was_not_asked_for() -> None:
@@ -292,7 +292,7 @@ def test_an_assignment_that_was_not_asked_for() -> None:
     for _ in range(3):
         hand.join()
         hand.sync("other-0")
-        assert hand.phase() is Phase.JOINING
+        assert hand.phase() is MemberPhase.JOINING
     hand.join()
     hand.sync("other-0")
     assert "other" in str(hand.event(Failed).error)
@@ -353,7 +353,7 @@ def test_an_empty_assignment() -> None:
     hand.answer(SyncGroupRequest, SyncGroupResponse(error_code=0, assignment=b""))
     assert hand.event(Assigned).partitions == ()
     hand.callbacks_done()
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
 
 
 def test_on_assignment_that_fails() -> None:

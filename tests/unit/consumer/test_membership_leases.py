@@ -1,4 +1,4 @@
-"""Heartbeats, leases, and polls that do not come."""
+"""HeartbeatTimer, leases, and polls that do not come."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.consumer.membership import (
     Assigned,
     CoordinatorLost,
     Lost,
-    Phase,
+    MemberPhase,
     Revoke,
 )
 from millstream.errors import (
@@ -64,7 +64,7 @@ def test_a_failed_heartbeat_looks_for_the_coordinator_and_goes_on() -> None:
     hand.after(100)
     hand.find()
     hand.beat()
-    assert hand.phase() is Phase.STABLE, "no rebalance for a broken connection"
+    assert hand.phase() is MemberPhase.STABLE, "no rebalance for a broken connection"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
@@ -77,7 +77,7 @@ def test_heartbeats_that_could_not_be_answered(code: ErrorCode) -> None:
     if code is ErrorCode.NOT_COORDINATOR:
         hand.find()
     hand.beat()
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
 
 
 def test_the_session_counts_from_the_last_answered_heartbeat_was_sent() -> None:
@@ -95,7 +95,7 @@ def test_the_session_counts_from_the_last_answered_heartbeat_was_sent() -> None:
     assert "session_timeout_ms (10000)" in lost.reason
     assert not hand.membership.assignment
     with pytest.raises(CommitFailedError, match="session_timeout_ms"):
-        hand.membership.standing()
+        hand.membership.commit_identity()
     hand.callbacks_done()
     hand.after(100)
     hand.find()
@@ -159,7 +159,7 @@ def test_answers_to_heartbeats_of_the_past_are_ignored() -> None:
     token, _ = hand.take(HeartbeatRequest)
     hand.membership.request_rejoin("for fun")
     hand.poll()
-    assert hand.phase() is Phase.JOINING
+    assert hand.phase() is MemberPhase.JOINING
     hand.membership.failed(token, MillstreamTimeoutError(), hand.now_ms)
     assert hand.membership.assignment
 
@@ -194,7 +194,7 @@ def test_a_user_who_does_not_poll_is_taken_out() -> None:
     assert leave.members[0].member_id == "me"
     assert "max.poll.interval.ms" in leave.members[0].reason
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
-        hand.membership.standing()
+        hand.membership.commit_identity()
     hand.after(60_000)
     assert not hand.sends, "it comes back with the next poll"
     hand.poll()
@@ -241,7 +241,7 @@ def test_a_user_who_stops_polling_while_joining() -> None:
         error_code=0, generation_id=1, protocol_name="range", leader="x", member_id="me", members=[]
     )
     hand.membership.receive(token, response, hand.now_ms)
-    assert hand.phase() is Phase.UNJOINED
+    assert hand.phase() is MemberPhase.UNJOINED
 
 
 def test_callbacks_that_take_too_long() -> None:
@@ -257,7 +257,7 @@ def test_callbacks_that_take_too_long() -> None:
     assert not hand.membership.assignment
     hand.callbacks_done()
     hand.callbacks_done()
-    assert hand.phase() in (Phase.UNJOINED, Phase.JOINING)
+    assert hand.phase() in (MemberPhase.UNJOINED, MemberPhase.JOINING)
 
 
 def test_a_loss_while_on_assigned_runs() -> None:

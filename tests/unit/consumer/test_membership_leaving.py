@@ -8,7 +8,7 @@ from millstream.consumer.membership import (
     ALLOWED,
     Left,
     Lost,
-    Phase,
+    MemberPhase,
     Revoke,
     Wait,
     mermaid,
@@ -38,7 +38,7 @@ def test_close_revokes_and_leaves() -> None:
     hand.step()
     assert hand.event(Revoke).partitions == partitions("t-0")
     assert not hand.sends
-    assert hand.membership.standing().who.member_id == "me"
+    assert hand.membership.commit_identity().who.member_id == "me"
     hand.callbacks_done()
     assert not hand.membership.is_closed
     assert hand.membership.waiting().what is Wait.LEAVE
@@ -147,9 +147,9 @@ def test_unsubscribe_leaves_and_subscribing_joins_anew() -> None:
     hand.step()
     hand.event(Revoke)
     hand.callbacks_done()
-    assert hand.phase() is Phase.UNJOINED
+    assert hand.phase() is MemberPhase.UNJOINED
     assert hand.membership.waiting().what is Wait.SUBSCRIPTION
-    assert hand.membership.standing().who.member_id == "", "the group may be used without joining"
+    assert hand.membership.commit_identity().who.member_id == "", "the group may be used without joining"
     hand.membership.set_subscription(["u"])
     hand.poll()
     hand.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=0))
@@ -193,14 +193,14 @@ def test_the_group_can_be_used_without_joining() -> None:
     hand.step()
     hand.find()
     assert not hand.sends
-    who = hand.membership.standing().who
+    who = hand.membership.commit_identity().who
     assert (who.group_id, who.generation_id, who.member_id) == ("g", -1, "")
 
 
 def test_no_commits_before_the_first_poll() -> None:
     hand = Hand(settings())
     with pytest.raises(CommitFailedError, match=r"call poll\(\) to join the group first"):
-        hand.membership.standing()
+        hand.membership.commit_identity()
 
 
 def test_a_refused_commit_tells_about_the_membership() -> None:
@@ -235,4 +235,4 @@ def test_the_table_of_phases_is_drawn() -> None:
     assert "    Stable --> Preparing: rebalance, gives something up\n" in text
     assert sum(len(after) for after in ALLOWED.values()) == text.count(" --> ") - 2
     reachable = {after for transitions in ALLOWED.values() for after in transitions}
-    assert reachable | {Phase.UNJOINED} == set(Phase) == set(ALLOWED)
+    assert reachable | {MemberPhase.UNJOINED} == set(MemberPhase) == set(ALLOWED)

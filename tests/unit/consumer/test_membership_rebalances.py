@@ -13,9 +13,9 @@ from millstream.consumer.assignors.protocol import (
 from millstream.consumer.membership import (
     Assigned,
     Failed,
-    Joining,
+    JoinStarted,
     Lost,
-    Phase,
+    MemberPhase,
     Revoke,
     Wait,
     leader,
@@ -51,17 +51,17 @@ def test_eager_members_give_everything_up_before_they_join() -> None:
     hand.after(3_000)
     hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert hand.event(Revoke).partitions == partitions("t-0", "t-1")
-    assert hand.phase() is Phase.PREPARING
+    assert hand.phase() is MemberPhase.PREPARING
     assert not hand.sends
     assert hand.membership.assignment == set(partitions("t-0", "t-1")), "until on_revoked has ended"
-    assert hand.membership.standing().who.generation_id == 2, "on_revoked may commit"
+    assert hand.membership.commit_identity().who.generation_id == 2, "on_revoked may commit"
     hand.after(3_000)
     hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)  # heartbeats go on while the callback runs
     hand.callbacks_done()
     assert not hand.membership.assignment
-    assert hand.event(Joining).reason == "the group is rebalancing"
+    assert hand.event(JoinStarted).reason == "the group is rebalancing"
     with pytest.raises(RebalanceInProgressError):
-        hand.membership.standing()
+        hand.membership.commit_identity()
     request = hand.join(3)
     assert owned_in(request) == ((), 2)
     assert request.reason == "the group is rebalancing"
@@ -77,7 +77,7 @@ def test_a_rebalance_waits_for_the_users_poll() -> None:
     hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert not hand.has(Revoke)
     assert hand.membership.waiting().what is Wait.POLL
-    assert hand.membership.standing().who.member_id == "me", "commits are still good"
+    assert hand.membership.commit_identity().who.member_id == "me", "commits are still good"
     hand.poll()
     assert hand.has(Revoke)
 
@@ -106,7 +106,9 @@ def test_cooperative_members_keep_what_does_not_move() -> None:
     assert hand.membership.assignment == set(partitions("t-0", "t-1", "t-2"))
     hand.sync("t-0", "t-2")
     assert hand.event(Revoke).partitions == partitions("t-1")
-    assert hand.membership.standing().who.generation_id == 3, "on_revoked may commit in the new generation"
+    assert hand.membership.commit_identity().who.generation_id == 3, (
+        "on_revoked may commit in the new generation"
+    )
     hand.callbacks_done()
     assert hand.event(Assigned) == Assigned((), partitions("t-0", "t-2"), 3)
     hand.callbacks_done()
@@ -117,7 +119,7 @@ def test_cooperative_members_keep_what_does_not_move() -> None:
     hand.sync("t-0", "t-2", "t-7")
     hand.event(Assigned)
     hand.callbacks_done()
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
     assert not hand.sends
 
 
@@ -162,7 +164,7 @@ def test_a_subscription_that_changes_while_joining_rejoins_afterwards() -> None:
     hand.membership.set_subscription(["u"])
     hand.join()
     hand.sync("t-0")
-    assert hand.phase() is Phase.JOINING, "t is not wanted any more"
+    assert hand.phase() is MemberPhase.JOINING, "t is not wanted any more"
     assert decode_subscription(hand.join(2).protocols[0].metadata).topics == ("u",)
 
 
@@ -180,9 +182,9 @@ def test_only_the_leader_watches_metadata() -> None:
     hand.sync("t-0", "t-1")
     hand.run_callbacks()
     hand.metadata(t=2)
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
     hand.metadata(t=3)
-    assert hand.phase() is Phase.PREPARING
+    assert hand.phase() is MemberPhase.PREPARING
     hand.callbacks_done()
     assert hand.join(3).reason == "the partitions of t have changed"
 
@@ -196,7 +198,7 @@ def test_a_topic_that_disappears_rejoins() -> None:
     hand.sync("s-0", "t-0")
     hand.run_callbacks()
     hand.metadata(s=1, t=0)
-    assert hand.phase() is Phase.PREPARING
+    assert hand.phase() is MemberPhase.PREPARING
 
 
 # ---- static members ----
@@ -225,7 +227,7 @@ def returned_leader(hand: Hand) -> None:
     hand.join(5, leader="me", members={"me": subscription}, skip_assignment=True)
     assert hand.sync("t-0").assignments == []
     hand.run_callbacks()
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
 
 
 def test_a_static_leader_that_is_back_assigns_nothing() -> None:
@@ -233,9 +235,9 @@ def test_a_static_leader_that_is_back_assigns_nothing() -> None:
     returned_leader(hand)
     hand.answer(DescribeGroupsRequest, described("t-0", "t-1"))
     hand.metadata(t=2)
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
     hand.metadata(t=3)
-    assert hand.phase() is Phase.PREPARING
+    assert hand.phase() is MemberPhase.PREPARING
 
 
 def test_partitions_added_while_the_static_leader_was_away_are_noticed() -> None:
@@ -243,7 +245,7 @@ def test_partitions_added_while_the_static_leader_was_away_are_noticed() -> None
     hand.metadata(t=3)
     returned_leader(hand)
     hand.answer(DescribeGroupsRequest, described("t-0", "t-1"))
-    assert hand.phase() is Phase.PREPARING
+    assert hand.phase() is MemberPhase.PREPARING
 
 
 def test_the_look_at_the_assignment_is_repeated() -> None:
@@ -260,7 +262,7 @@ def test_the_look_at_the_assignment_is_repeated() -> None:
     hand.find()
     hand.answer(DescribeGroupsRequest, described("t-0", "t-1"))
     hand.metadata(t=2)
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
@@ -271,7 +273,7 @@ def test_a_look_that_is_refused_changes_nothing(state: str) -> None:
     error = ErrorCode.GROUP_AUTHORIZATION_FAILED if state == "Stable" else 0
     hand.answer(DescribeGroupsRequest, described(error=error, state=state))
     hand.metadata(t=2)
-    assert hand.phase() is Phase.STABLE
+    assert hand.phase() is MemberPhase.STABLE
     assert "DescribeGroups" not in hand.kinds()
 
 
@@ -285,4 +287,4 @@ def test_fenced_by_a_heartbeat() -> None:
     assert isinstance(lost, Lost) and isinstance(failed, Failed)
     assert not hand.sends, "a static member never leaves"
     with pytest.raises(FencedInstanceIdError):
-        hand.membership.standing()
+        hand.membership.commit_identity()

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.consumer.membership import (
     Failed,
-    Phase,
+    MemberPhase,
     Wait,
 )
 from millstream.errors import (
@@ -35,7 +35,7 @@ def test_refusals_are_told_and_the_next_poll_tries_again(code: ErrorCode) -> Non
     hand.find()
     hand.join(error=code)
     assert isinstance(hand.event(Failed).error, for_code(code))
-    assert hand.phase() is Phase.FAILED
+    assert hand.phase() is MemberPhase.FAILED
     assert isinstance(hand.membership.error, for_code(code))
     assert hand.membership.waiting().what is Wait.ERROR
     hand.after(60_000)
@@ -45,7 +45,7 @@ def test_refusals_are_told_and_the_next_poll_tries_again(code: ErrorCode) -> Non
     assert "JoinGroup" not in hand.kinds(), "the user has to poll again"
     hand.poll()
     hand.join()
-    assert hand.phase() is Phase.SYNCING
+    assert hand.phase() is MemberPhase.SYNCING
 
 
 def test_fenced_is_for_ever() -> None:
@@ -59,7 +59,7 @@ def test_fenced_is_for_ever() -> None:
     hand.poll()
     hand.after(100_000)
     assert not hand.sends
-    assert hand.phase() is Phase.FAILED
+    assert hand.phase() is MemberPhase.FAILED
 
 
 def test_a_group_that_is_not_ours() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.membership import Lost, Phase, Revoke
+from millstream.consumer.membership import Lost, MemberPhase, Revoke
 from millstream.consumer.sends import GroupCoordinator
 from millstream.errors import (
     BrokerError,
@@ -250,7 +250,7 @@ def test_commits_while_joining_are_refused_at_once() -> None:
     store = Store(cooperative=True)
     store.membership.request_rejoin("for fun")
     store.poll()
-    assert store.phase() is Phase.JOINING
+    assert store.phase() is MemberPhase.JOINING
     store.commit(t0=5)
     assert isinstance(store.done().error, RebalanceInProgressError)
 
@@ -270,7 +270,7 @@ def test_old_news_about_a_former_generation_harm_nobody() -> None:
     store.settle("t-0", "t-1", generation=2, protocol=store.protocol)
     store.committed(ErrorCode.ILLEGAL_GENERATION)
     assert isinstance(store.done().error, CommitFailedError)
-    assert store.phase() is Phase.STABLE
+    assert store.phase() is MemberPhase.STABLE
 
 
 def test_a_commit_from_before_a_loss_never_goes_out_after_it() -> None:
@@ -283,7 +283,7 @@ def test_a_commit_from_before_a_loss_never_goes_out_after_it() -> None:
     store.run_callbacks()
     store.after(100)
     store.settle("t-0", generation=2)
-    assert store.phase() is Phase.STABLE
+    assert store.phase() is MemberPhase.STABLE
     store.after(5_000)
     assert not store.store_sends
     error = store.done().error
@@ -335,7 +335,7 @@ def test_errors_that_stay(code: ErrorCode) -> None:
     store.committed(code)
     error = store.done().error
     assert isinstance(error, for_code(code)) and isinstance(error, BrokerError)
-    assert store.phase() is Phase.STABLE, "the membership has nothing to do with it"
+    assert store.phase() is MemberPhase.STABLE, "the membership has nothing to do with it"
 
 
 def test_topics_that_are_not_allowed_are_named() -> None:

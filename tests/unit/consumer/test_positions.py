@@ -9,10 +9,10 @@ import pytest
 
 from millstream.consumer.fetching.positions import (
     ALLOWED,
+    FetchPhase,
+    FetchPosition,
     Leader,
     PartitionState,
-    Phase,
-    Position,
     Positions,
     ResetStrategy,
 )
@@ -35,8 +35,8 @@ def state_of(found: Positions, partition: object = T0) -> PartitionState:
 
 
 def test_the_table_covers_every_phase_and_nothing_goes_back_to_the_committed_offset() -> None:
-    assert set(ALLOWED) == set(Phase)
-    assert all(Phase.AWAITING_COMMITTED not in allowed for allowed in ALLOWED.values())
+    assert set(ALLOWED) == set(FetchPhase)
+    assert all(FetchPhase.AWAITING_COMMITTED not in allowed for allowed in ALLOWED.values())
 
 
 def test_assigning_keeps_what_stays_and_forgets_the_rest() -> None:
@@ -87,25 +87,25 @@ def test_every_jump_makes_a_new_generation_and_reading_on_does_not() -> None:
     state.advance(8, 9)
     state.advance(8, None)
     assert state.generation == seen[-1]
-    assert state.position == Position(8, 9)
+    assert state.position == FetchPosition(8, 9)
 
 
 def test_a_seek_with_an_epoch_is_validated_and_one_without_is_not() -> None:
     found = positions()
     found.assign([T0])
     found.seek(T0, 5)
-    assert (state_of(found).phase, found.position(T0)) == (Phase.FETCHING, 5)
+    assert (state_of(found).phase, found.position(T0)) == (FetchPhase.FETCHING, 5)
     found.seek(T0, OffsetAndMetadata(6, "", 0))
-    assert (state_of(found).phase, found.position(T0)) == (Phase.VALIDATING, None)
+    assert (state_of(found).phase, found.position(T0)) == (FetchPhase.VALIDATING, None)
 
 
 def test_a_seek_with_an_epoch_needs_a_leader_to_validate() -> None:
     found = Positions(config())
     found.assign([T0])
     found.seek(T0, OffsetAndMetadata(6, "", 0))
-    assert state_of(found).phase is Phase.FETCHING
+    assert state_of(found).phase is FetchPhase.FETCHING
     found.update_cluster(FakeCluster({T0: FakeLog()}).metadata())
-    assert state_of(found).phase is Phase.VALIDATING, "now there is one"
+    assert state_of(found).phase is FetchPhase.VALIDATING, "now there is one"
 
 
 def test_the_same_leader_again_changes_nothing() -> None:
@@ -182,7 +182,7 @@ def test_lag_is_the_way_to_the_end_for_this_reader(read_committed: bool) -> None
 
 def test_a_position_never_goes_back_by_reading() -> None:
     state = PartitionState(T0, count())
-    state.jump(Position(5), validate=False)
+    state.jump(FetchPosition(5), validate=False)
     with pytest.raises(AssertionError):
         state.advance(4, None)
 

@@ -36,7 +36,7 @@ _SHUT: Final = -_UNREACHED
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PartitionBlock:
     """Partitions that only their number tells apart. ``far`` members may have them, from another rack."""
 
     size: int
@@ -44,7 +44,7 @@ class Block:
     far: frozenset[int] = frozenset()
 
 
-def balance(blocks: Sequence[Block], owned: Sequence[dict[int, int]]) -> list[dict[int, int]]:
+def balance(blocks: Sequence[PartitionBlock], owned: Sequence[dict[int, int]]) -> list[dict[int, int]]:
     """Return how many partitions of each block each member holds.
 
     ``owned[member][block]`` is how many the member had before, and may still have.
@@ -57,7 +57,7 @@ def balance(blocks: Sequence[Block], owned: Sequence[dict[int, int]]) -> list[di
 class _Flow:
     """The counts as they change. The last member is the storeroom, where unassigned partitions lie."""
 
-    def __init__(self, blocks: Sequence[Block], owned: Sequence[dict[int, int]]) -> None:
+    def __init__(self, blocks: Sequence[PartitionBlock], owned: Sequence[dict[int, int]]) -> None:
         self.store = len(owned)
         self.owned = [*owned, {}]
         # Previous owners keep what is near; this is the cheapest of all counts with these loads.
@@ -79,7 +79,7 @@ class _Flow:
         self._step = 2 * (len(owned) + len(blocks)) + 4
         self.across = self._step * (sum(block.size for block in blocks) + 1)
 
-    def _unassigned(self, blocks: Sequence[Block]) -> dict[int, int]:
+    def _unassigned(self, blocks: Sequence[PartitionBlock]) -> dict[int, int]:
         left = {number: block.size for number, block in enumerate(blocks)}
         for counts in self.held:
             for block, count in counts.items():
@@ -129,7 +129,7 @@ class _Flow:
             targets = [member for member in part if self.load[member] < fill and member != self.store]
             if not sources or not targets:
                 return None
-            search = _Search(self, part, sources)
+            search = _PathSearch(self, part, sources)
             if not any(search.labels[target] < limit for target in targets):
                 return {member for member in part if search.labels[member] < _UNREACHED}
             search.push(sources, keep, fill, limit)
@@ -177,7 +177,7 @@ class _Flow:
             self.missing[block].discard(member)
 
 
-class _Search:
+class _PathSearch:
     """The cheapest paths from some members to all others, and the flow along them.
 
     Nodes are members, and after them blocks. A label is the cost of the cheapest path to a node. An arc is

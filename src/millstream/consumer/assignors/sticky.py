@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from millstream.consumer.assignors.balance import Block, balance
+from millstream.consumer.assignors.balance import PartitionBlock, balance
 from millstream.consumer.assignors.base import (
     NO_GENERATION,
     Assignment,
@@ -37,7 +37,7 @@ Owners = dict[TopicPartition, int]
 """The previous owner of each claimed partition, as a position in the order of members, or CONTESTED."""
 
 
-class _AnySticky(Assignor):
+class _StickyBase(Assignor):
     """What both assignors share: who had what, and who is to have what."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class _AnySticky(Assignor):
         return hands, owners
 
 
-class StickyAssignor(_AnySticky):
+class StickyAssignor(_StickyBase):
     """Keeps the loads even and, in a change, leaves each member as many of its partitions as that permits.
 
     An eager assignor: members give everything up before they join, and remember in the user data what it was.
@@ -86,7 +86,7 @@ class StickyAssignor(_AnySticky):
         self._previous, self._generation = assignment.partitions, generation_id
 
 
-class CooperativeStickyAssignor(_AnySticky):
+class CooperativeStickyAssignor(_StickyBase):
     """Sticky, for members that go on working with what they own while the group rebalances.
 
     A partition that is to move is given to nobody at first. Its owner sees it missing, gives it up and
@@ -146,7 +146,7 @@ class _Lot:
     """Partitions that the same members may have, from the same racks; ``block`` is what counting needs."""
 
     partitions: list[TopicPartition]
-    block: Block
+    block: PartitionBlock
 
     def previous(self, owners: Owners) -> Holdings:
         """What each of the members had, low partition numbers first so that every topic keeps some."""
@@ -188,7 +188,7 @@ def _divide_into_lots(
     for members, shared in _topics_by_members(topics, subscriptions):
         if not rack_aware:
             partitions = [partition for topic in shared for partition in cluster.partitions(topic)]
-            yield _Lot(partitions, Block(len(partitions), members))
+            yield _Lot(partitions, PartitionBlock(len(partitions), members))
             continue
         by_racks: dict[frozenset[str], list[TopicPartition]] = {}
         for topic in shared:
@@ -196,7 +196,7 @@ def _divide_into_lots(
                 by_racks.setdefault(replica_racks, []).append(partition)
         for replica_racks, partitions in by_racks.items():
             near = [member for member in members if racks[member] is None or racks[member] in replica_racks]
-            yield _Lot(partitions, Block(len(partitions), near, frozenset(members).difference(near)))
+            yield _Lot(partitions, PartitionBlock(len(partitions), near, frozenset(members).difference(near)))
 
 
 def _topics_by_members(

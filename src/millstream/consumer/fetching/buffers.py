@@ -15,7 +15,7 @@ from typing import Final
 from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.columns import Columns, decode_columns, decode_stretch
 from millstream.consumer.decoding.decoder import kernels
-from millstream.consumer.fetching.positions import Position, Positions
+from millstream.consumer.fetching.positions import FetchPosition, Positions
 from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
@@ -48,8 +48,8 @@ class Frame:
         self.chunks = 0
 
 
-class Cursor:
-    """A place in a chunk. Reading moves it; a copy can be moved and then be kept or thrown away.
+class BatchCursor:
+    """A place in a chunk. FetchContext moves it; a copy can be moved and then be kept or thrown away.
 
     With read_committed, batches of aborted transactions are skipped: the broker lists these transactions, and
     each ends at its marker. Markers and other control batches are never handed out.
@@ -73,7 +73,7 @@ class Cursor:
     def __init__(
         self,
         partition: TopicPartition,
-        position: Position,
+        position: FetchPosition,
         view: memoryview,
         aborted: Iterable[AbortedTransaction],
         config: ConsumerConfig,
@@ -93,9 +93,9 @@ class Cursor:
         self._begun = 0
         self._aborting: frozenset[int] = frozenset()
 
-    def copy(self) -> Cursor:
+    def copy(self) -> BatchCursor:
         """One that moves without this one. (Each poll makes one: it is written out, as that is faster.)"""
-        twin = Cursor.__new__(Cursor)
+        twin = BatchCursor.__new__(BatchCursor)
         twin.partition, twin.position = self.partition, self.position
         twin._view, twin._config = self._view, self._config
         twin._at, twin._end, twin._end_offset = self._at, self._end, self._end_offset
@@ -129,7 +129,7 @@ class Cursor:
         if rows == 0:
             return
         self._row += rows
-        self.position = Position(columns.offsets[self._row - 1] + 1, columns.leader_epoch)
+        self.position = FetchPosition(columns.offsets[self._row - 1] + 1, columns.leader_epoch)
         if self._row == len(columns):
             self._leave(columns.leader_epoch)
 
@@ -207,7 +207,7 @@ class Cursor:
         self._at = self._end
         self._columns, self._row = None, 0
         if self._end_offset > self.position.offset:
-            self.position = Position(self._end_offset, leader_epoch)
+            self.position = FetchPosition(self._end_offset, leader_epoch)
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
         """Whether the batch is for other eyes: control records, or data of an aborted transaction."""
@@ -240,7 +240,7 @@ class Chunk:
 
     __slots__ = ("cursor", "end_offset", "frame", "generation", "partition", "start_offset")
 
-    def __init__(self, cursor: Cursor, view: memoryview, generation: int, frame: Frame) -> None:
+    def __init__(self, cursor: BatchCursor, view: memoryview, generation: int, frame: Frame) -> None:
         self.cursor = cursor
         self.partition = cursor.partition
         self.generation = generation

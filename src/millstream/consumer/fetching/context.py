@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from millstream.config import ConsumerConfig
+from millstream.consumer.fetching.buffers import Buffer
 from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, PositionLost
 from millstream.consumer.fetching.positions import PartitionState, Positions, ResetStrategy
 from millstream.consumer.sends import retry_delay
@@ -21,13 +22,14 @@ from millstream.errors import (
 from millstream.model import TopicPartition
 
 
-class Reading:
+class FetchContext:
     """The common ground of the fetcher's parts, and their mail to the driver."""
 
     def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
         self.config = config
         self.reset_strategy = ResetStrategy.of(config)
         self.positions = Positions(config)
+        self.buffer = Buffer(self.positions)
         self.delay_ms = retry_delay(config, chance)
         self._tokens = count(1)
         self._events: list[FetchEvent] = []
@@ -53,7 +55,7 @@ class Reading:
 
     def retry_or_report(self, state: PartitionState, error: Exception, now_ms: int) -> None:
         """Do what the error's action says: try again after a back-off, or leave the error for the user."""
-        if is_passing(error):
+        if is_retriable(error):
             self.retry_later(state, error, now_ms)
         else:
             state.error = error
@@ -93,7 +95,7 @@ def partition_error(code: int, partition: TopicPartition) -> BrokerError:
     return named(f"{partition}{unknown}")
 
 
-def is_passing(error: Exception) -> bool:
+def is_retriable(error: Exception) -> bool:
     """Whether to try again. A read that failed for no reason the broker could give is worth another try."""
     if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
         return True
@@ -104,7 +106,7 @@ def wants_metadata(error: Exception) -> bool:
     """Whether the request may have gone to the wrong broker. A lost connection is a hint of that."""
     if isinstance(error, BrokerError):
         return error.action is Action.REFRESH_METADATA or error.code in _STALE_METADATA
-    return is_passing(error)
+    return is_retriable(error)
 
 
 _STALE_METADATA = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE})

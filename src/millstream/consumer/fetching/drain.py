@@ -13,7 +13,7 @@ from typing import Any, Final
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.decoder import decoder
 from millstream.consumer.decoding.fields import Fields, deserialize_fields
-from millstream.consumer.fetching.buffers import Chunk, Cursor
+from millstream.consumer.fetching.buffers import BatchCursor, Chunk
 from millstream.errors import CorruptBatch, DeserializationError
 from millstream.serde import deserialization_error
 
@@ -43,12 +43,12 @@ RAW = Deserializers()
 
 
 @dataclass(slots=True)
-class Run:
+class DrainedChunk:
     """What was drawn from one chunk, from an offset on; the chunk is to stand at ``cursor`` afterwards."""
 
     chunk: Chunk
     offset: int
-    cursor: Cursor
+    cursor: BatchCursor
     columns: list[Columns] = field(default_factory=list)
 
 
@@ -56,12 +56,12 @@ class Run:
 class Drained:
     """What was drawn, and the error that ended it, if one did: it concerns the last of the runs."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[DrainedChunk] = field(default_factory=list)
     error: CorruptBatch | DeserializationError | None = None
 
 
 @dataclass(slots=True)
-class Allowance:
+class DrainLimit:
     """How much may still be drawn."""
 
     records: int
@@ -75,11 +75,11 @@ class Allowance:
 def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Drained:
     """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
     drained = Drained()
-    left = Allowance(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
+    left = DrainLimit(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
     for chunk in chunks:
         if left.is_spent:
             break
-        run = Run(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
+        run = DrainedChunk(chunk, chunk.cursor.position.offset, chunk.cursor.copy())
         drained.runs.append(run)
         try:
             _draw_run(run, left, deserializers)
@@ -89,7 +89,7 @@ def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializer
     return drained
 
 
-def _draw_run(run: Run, left: Allowance, deserializers: Deserializers) -> None:
+def _draw_run(run: DrainedChunk, left: DrainLimit, deserializers: Deserializers) -> None:
     """Draw from one chunk. Raises with what precedes the error drawn."""
     while not left.is_spent:
         raw = run.cursor.peek(left.records)

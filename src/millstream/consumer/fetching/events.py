@@ -26,7 +26,7 @@ class CommittedNeeded:
 
 
 @dataclass(frozen=True, slots=True)
-class LeadersTold:
+class NewLeaders:
     """A broker named newer leaders (node id, epoch) and where they listen: for ``Cluster.with_leaders``."""
 
     leaders: Mapping[TopicPartition, tuple[int, int]]
@@ -78,7 +78,7 @@ class LogTruncated:
 FetchEvent = (
     MetadataNeeded
     | CommittedNeeded
-    | LeadersTold
+    | NewLeaders
     | OffsetsFound
     | OffsetsNotFound
     | PositionLost

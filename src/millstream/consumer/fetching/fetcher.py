@@ -19,13 +19,13 @@ from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.buffers import Chunk
-from millstream.consumer.fetching.context import Reading
-from millstream.consumer.fetching.drain import RAW, Deserializers, Drained, Run, drain
+from millstream.consumer.fetching.context import FetchContext
+from millstream.consumer.fetching.drain import RAW, Deserializers, Drained, DrainedChunk, drain
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent
 from millstream.consumer.fetching.position_requests import Resets, Validations
-from millstream.consumer.fetching.positions import PartitionState, Phase, Position
+from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState
 from millstream.consumer.fetching.reasons import Reason, explain
-from millstream.consumer.fetching.requests import Fetches
+from millstream.consumer.fetching.requests import FetchRequests
 from millstream.consumer.fetching.searches import OffsetSearches
 from millstream.consumer.sends import Send, no_jitter
 from millstream.errors import (
@@ -49,12 +49,13 @@ class Fetcher:
         chance: Callable[[], float] = no_jitter,
     ) -> None:
         """``epoch_at_zero_ms``: the wall clock when ``now_ms`` is 0. ``chance``: numbers from 0 to 1."""
-        self._reading = Reading(config, chance)
-        self.positions = self._reading.positions
-        self._resets = Resets(self._reading, epoch_at_zero_ms)
-        self._validations = Validations(self._reading)
-        self._searches = OffsetSearches(self._reading)
-        self._fetches = Fetches(self._reading)
+        self._context = FetchContext(config, chance)
+        self.positions = self._context.positions
+        self._resets = Resets(self._context, epoch_at_zero_ms)
+        self._validations = Validations(self._context)
+        self._searches = OffsetSearches(self._context)
+        self._buffer = self._context.buffer
+        self._fetches = FetchRequests(self._context)
         self._parts = (self._resets, self._validations, self._searches, self._fetches)
         self._committed_asked: dict[int, dict[TopicPartition, int]] = {}
         self.wants_poll = True
@@ -68,7 +69,7 @@ class Fetcher:
         In a topic that was created again they mean nothing: there auto.offset.reset decides.
         """
         for state in self.positions.update_cluster(cluster):
-            if state.phase is not Phase.AWAITING_COMMITTED:
+            if state.phase is not FetchPhase.AWAITING_COMMITTED:
                 self._resets.recreated(state)
 
     def poll(self, now_ms: int) -> list[Send]:
@@ -78,16 +79,16 @@ class Fetcher:
         """
         self.wants_poll = False
         due = [state for state in self.positions.states() if state.due(now_ms)]
-        fetching = [state for state in due if state.phase is Phase.FETCHING]
+        fetching = [state for state in due if state.phase is FetchPhase.FETCHING]
         sends = self._find_positions(due, now_ms) if len(fetching) < len(due) else []
         return [*sends, *self._searches.poll(now_ms), *self._fetches.poll(fetching, now_ms)]
 
     def _find_positions(self, due: list[PartitionState], now_ms: int) -> list[Send]:
         """What brings those partitions forward that have no good position yet."""
-        self._ask_committed([state for state in due if state.phase is Phase.AWAITING_COMMITTED], now_ms)
+        self._ask_committed([state for state in due if state.phase is FetchPhase.AWAITING_COMMITTED], now_ms)
         return [
-            *self._resets.poll([state for state in due if state.phase is Phase.AWAITING_RESET], now_ms),
-            *self._validations.poll([state for state in due if state.phase is Phase.VALIDATING], now_ms),
+            *self._resets.poll([state for state in due if state.phase is FetchPhase.AWAITING_RESET], now_ms),
+            *self._validations.poll([state for state in due if state.phase is FetchPhase.VALIDATING], now_ms),
         ]
 
     def next_wake_ms(self, now_ms: int) -> int | None:
@@ -114,11 +115,11 @@ class Fetcher:
                 part.failed(token, error, now_ms)
                 return
         for state in self._committed_waiting(token).values():
-            self._reading.retry_or_report(state, error, now_ms)
+            self._context.retry_or_report(state, error, now_ms)
 
     def take_events(self) -> list[FetchEvent]:
         """What has come up since the last call."""
-        return self._reading.take_events()
+        return self._context.take_events()
 
     def close(self) -> list[Send]:
         """The last requests: they end the fetch sessions, and nobody need wait for the answers."""
@@ -129,13 +130,13 @@ class Fetcher:
     def _ask_committed(self, states: list[PartitionState], now_ms: int) -> None:
         if not states:
             return
-        if self._reading.config.group_id is None:
+        if self._context.config.group_id is None:
             for state in states:
                 self._start_at(state, None)
             return
-        token = self._reading.next_token()
+        token = self._context.next_token()
         self._committed_asked[token] = {state.partition: state.asked(now_ms) for state in states}
-        self._reading.tell(CommittedNeeded(token, tuple(state.partition for state in states)))
+        self._context.tell(CommittedNeeded(token, tuple(state.partition for state in states)))
 
     def set_committed(
         self, token: int, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], now_ms: int
@@ -146,7 +147,7 @@ class Fetcher:
                 self._start_at(state, offsets[partition])
             else:
                 missing = UnknownServerError(f"the committed offset of {partition} was not answered")
-                self._reading.retry_later(state, missing, now_ms)
+                self._context.retry_later(state, missing, now_ms)
 
     def _committed_waiting(self, token: int) -> dict[TopicPartition, PartitionState]:
         """The partitions that still wait for this answer, now waiting no more."""
@@ -160,9 +161,9 @@ class Fetcher:
 
     def _start_at(self, state: PartitionState, committed: OffsetAndMetadata | None) -> None:
         if committed is None or committed.offset < 0:
-            self._reading.reset_or_report(state, NoOffsetForPartitionError([state.partition]))
+            self._context.reset_or_report(state, NoOffsetForPartitionError([state.partition]))
             return
-        state.jump(Position(committed.offset, committed.leader_epoch), validate=True)
+        state.jump(FetchPosition(committed.offset, committed.leader_epoch), validate=True)
 
     # -- searches
 
@@ -178,7 +179,7 @@ class Fetcher:
     @property
     def buffered_bytes(self) -> int:
         """How much memory fetched data holds."""
-        return self._fetches.buffer.held_bytes
+        return self._buffer.held_bytes
 
     def ready(self) -> bool:
         """Whether ``take`` has something to hand out or to raise."""
@@ -198,7 +199,7 @@ class Fetcher:
 
     def begin_take(self) -> list[Chunk]:
         """What may be handed out, in order."""
-        return list(self._fetches.buffer.ready())
+        return list(self._buffer.ready())
 
     def finish_take(self, drained: Drained, now_ms: int) -> Records:
         """Accept what was drawn, except for partitions that have been sought, reset or revoked meanwhile."""
@@ -213,11 +214,11 @@ class Fetcher:
             raise drained.error
         return Records(columns)
 
-    def _accept(self, run: Run, now_ms: int) -> bool:
+    def _accept(self, run: DrainedChunk, now_ms: int) -> bool:
         chunk = run.chunk
         state = self.positions.current(chunk.partition, chunk.generation)
         if state is None or state.position is None or state.position.offset != run.offset:
-            self._fetches.buffer.drop(chunk)
+            self._buffer.drop(chunk)
             self.wants_poll = True
             return False
         chunk.cursor = run.cursor
@@ -225,11 +226,11 @@ class Fetcher:
         if run.cursor.at_end:
             # While a fetch is under way there, no other can be sent; its answer will be followed by a poll.
             self.wants_poll |= not self._fetches.is_asked(state, now_ms)
-            self._fetches.buffer.drop(chunk)
+            self._buffer.drop(chunk)
             self.positions.rotate(chunk.partition)
             if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind
                 useless = UnknownServerError(f"{chunk.partition}: only data before the offset came")
-                self._reading.retry_later(state, useless, now_ms)
+                self._context.retry_later(state, useless, now_ms)
         return True
 
     def _give_way(self, drained: Drained, now_ms: int) -> None:
@@ -238,11 +239,11 @@ class Fetcher:
         partition = drained.runs[-1].chunk.partition
         state = self.positions.get(partition)
         if isinstance(drained.error, CorruptBatch) and state is not None:
-            self._fetches.buffer.drop_partition(partition)
+            self._buffer.drop_partition(partition)
             state.renew()
-            self._reading.retry_later(state, drained.error, now_ms)
+            self._context.retry_later(state, drained.error, now_ms)
         else:
-            self._fetches.buffer.defer(partition)
+            self._buffer.defer(partition)
 
     def raise_errors(self, now_ms: int) -> None:
         """Raise what stops partitions from being read, if anything does; then they are tried again.
@@ -260,7 +261,7 @@ class Fetcher:
         for state in same if merged is not error else failed[:1]:
             cause, state.error = state.error, None
             assert cause is not None
-            self._reading.retry_later(state, cause, now_ms)
+            self._context.retry_later(state, cause, now_ms)
         raise merged
 
     # -- diagnosis
@@ -268,8 +269,7 @@ class Fetcher:
     def reasons(self) -> dict[TopicPartition, Reason]:
         """Why each partition gives no records at the moment, or that it does."""
         return {
-            state.partition: explain(state, self._fetches, self._reading.config)
-            for state in self.positions.states()
+            state.partition: explain(state, self._context, self._fetches) for state in self.positions.states()
         }
 
 

@@ -25,7 +25,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _CONSUMER_REPLICA_ID = -1
 
 
-class OffsetQuestion(NamedTuple):
+class OffsetQuery(NamedTuple):
     """What to find in a partition: a time in epoch milliseconds, or one of the two special timestamps."""
 
     timestamp: int
@@ -33,7 +33,7 @@ class OffsetQuestion(NamedTuple):
 
 
 def ask_offsets(
-    token: int, node_id: int, questions: Mapping[TopicPartition, OffsetQuestion], config: ConsumerConfig
+    token: int, node_id: int, questions: Mapping[TopicPartition, OffsetQuery], config: ConsumerConfig
 ) -> Send:
     """The request to send to the leader of these partitions."""
     build = partial(_build, questions, config)
@@ -41,7 +41,7 @@ def ask_offsets(
 
 
 def _build(
-    questions: Mapping[TopicPartition, OffsetQuestion], config: ConsumerConfig, version: int
+    questions: Mapping[TopicPartition, OffsetQuery], config: ConsumerConfig, version: int
 ) -> ListOffsetsRequest:
     topics: defaultdict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for (topic, index), question in questions.items():

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from millstream.consumer.fetching.context import Reading, partition_error
+from millstream.consumer.fetching.context import FetchContext, partition_error
 from millstream.consumer.fetching.events import LogTruncated, PositionReset
 from millstream.consumer.fetching.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    OffsetQuestion,
+    OffsetQuery,
     ask_offsets,
     read_offsets,
 )
-from millstream.consumer.fetching.positions import PartitionState, Phase, Position, ResetStrategy
+from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState, ResetStrategy
 from millstream.consumer.sends import Node, Send
 from millstream.errors import (
     ErrorCode,
@@ -51,17 +51,17 @@ all the same: no leader may ever reach that epoch, as in a cluster that was rest
 class PositionRequests(ABC, Generic[AnswerT]):
     """Requests to leaders about the partitions of one phase."""
 
-    phase: Phase
+    phase: FetchPhase
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, context: FetchContext) -> None:
+        self._context = context
         self._in_flight: dict[int, dict[TopicPartition, int]] = {}
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         """Ask about those partitions that are in this phase and may ask now."""
         sends = []
-        for node_id, states in self._reading.by_leader(due, now_ms).items():
-            token = self._reading.next_token()
+        for node_id, states in self._context.by_leader(due, now_ms).items():
+            token = self._context.next_token()
             self._in_flight[token] = {state.partition: state.asked(now_ms) for state in states}
             sends.append(self._ask(token, node_id, states, now_ms))
         return sends
@@ -77,12 +77,12 @@ class PositionRequests(ABC, Generic[AnswerT]):
             if state is None:
                 continue
             if answer.error_code != ErrorCode.NONE:
-                self._reading.retry_or_report(state, partition_error(answer.error_code, partition), now_ms)
+                self._context.retry_or_report(state, partition_error(answer.error_code, partition), now_ms)
             else:
                 self._settle(state, answer, now_ms)
         for partition, generation in asked.items():
             if state := self._settle_asked(partition, generation):
-                self._reading.retry_later(state, UnknownServerError(f"{partition} was not answered"), now_ms)
+                self._context.retry_later(state, UnknownServerError(f"{partition} was not answered"), now_ms)
 
     def failed(self, token: int, error: Exception, now_ms: int) -> None:
         for partition, generation in self._in_flight.pop(token).items():
@@ -93,14 +93,14 @@ class PositionRequests(ABC, Generic[AnswerT]):
         """The state that waits for this answer, now waiting no more; None when the answer is stale."""
         if generation is None:
             return None
-        state = self._reading.positions.current(partition, generation)
+        state = self._context.positions.current(partition, generation)
         if state is not None:
             assert state.phase is self.phase
             state.answered()
         return state
 
     def _settle_failure(self, state: PartitionState, error: Exception, now_ms: int) -> None:
-        self._reading.retry_or_report(state, error, now_ms)
+        self._context.retry_or_report(state, error, now_ms)
 
     @abstractmethod
     def _ask(self, token: int, node_id: int, states: Sequence[PartitionState], now_ms: int) -> Send: ...
@@ -115,18 +115,18 @@ class PositionRequests(ABC, Generic[AnswerT]):
 class Resets(PositionRequests[ListOffsetsPartitionResponse]):
     """Finds where a partition begins or ends, or where a time lies, and sets the position there."""
 
-    phase = Phase.AWAITING_RESET
+    phase = FetchPhase.AWAITING_RESET
 
-    def __init__(self, reading: Reading, epoch_at_zero_ms: int) -> None:
-        super().__init__(reading)
+    def __init__(self, context: FetchContext, epoch_at_zero_ms: int) -> None:
+        super().__init__(context)
         self._epoch_at_zero_ms = epoch_at_zero_ms
 
     def recreated(self, state: PartitionState) -> None:
         """The topic is another one under the same name: start over, or leave it to the user."""
-        if self._reading.reset_strategy is None:
+        if self._context.reset_strategy is None:
             state.reset(None)
         else:
-            self._reading.reset_or_report(state, InconsistentTopicIdError(str(state.partition)))
+            self._context.reset_or_report(state, InconsistentTopicIdError(str(state.partition)))
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         for state in due:
@@ -136,12 +136,12 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
 
     def _ask(self, token: int, node_id: int, states: Sequence[PartitionState], now_ms: int) -> Send:
         questions = {
-            state.partition: OffsetQuestion(
+            state.partition: OffsetQuery(
                 self._timestamp(state, now_ms), state.leader.epoch if state.leader else None
             )
             for state in states
         }
-        return ask_offsets(token, node_id, questions, self._reading.config)
+        return ask_offsets(token, node_id, questions, self._context.config)
 
     def _timestamp(self, state: PartitionState, now_ms: int) -> int:
         if state.strategy is ResetStrategy.EARLIEST:
@@ -149,7 +149,7 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
         if state.strategy is ResetStrategy.LATEST:
             return LATEST_TIMESTAMP
         return max(
-            0, self._epoch_at_zero_ms + now_ms - (self._reading.config.auto_offset_reset_duration_ms or 0)
+            0, self._epoch_at_zero_ms + now_ms - (self._context.config.auto_offset_reset_duration_ms or 0)
         )
 
     def _answers(self, response: Any) -> Iterator[tuple[TopicPartition, ListOffsetsPartitionResponse]]:
@@ -158,12 +158,12 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
     def _settle(self, state: PartitionState, answer: ListOffsetsPartitionResponse, now_ms: int) -> None:
         if 0 <= answer.offset <= INT64_MAX:
             # Without an epoch: the leader has just named this offset, so there is nothing to validate.
-            state.jump(Position(answer.offset), validate=False)
-            self._reading.tell(PositionReset(state.partition, answer.offset))
+            state.jump(FetchPosition(answer.offset), validate=False)
+            self._context.tell(PositionReset(state.partition, answer.offset))
         elif state.strategy is ResetStrategy.BY_DURATION:  # no record is that young
             state.reset(ResetStrategy.LATEST)
         else:
-            self._reading.retry_later(
+            self._context.retry_later(
                 state, UnknownServerError(f"{state.partition}: no offset was named"), now_ms
             )
 
@@ -171,7 +171,7 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
 class Validations(PositionRequests[EpochEndOffset]):
     """Asks a new leader whether its log still holds what was read under an older one (KIP-320)."""
 
-    phase = Phase.VALIDATING
+    phase = FetchPhase.VALIDATING
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         """A leader of the past knows nothing of later epochs: its word would cost a good position."""
@@ -179,7 +179,7 @@ class Validations(PositionRequests[EpochEndOffset]):
         for state in due:
             if state.failures < _PATIENCE and _is_led_by_the_past(state):
                 error = partition_error(ErrorCode.UNKNOWN_LEADER_EPOCH, state.partition)
-                self._reading.retry_or_report(state, error, now_ms)
+                self._context.retry_or_report(state, error, now_ms)
             else:
                 ready.append(state)
         return super().poll(ready, now_ms)
@@ -196,7 +196,7 @@ class Validations(PositionRequests[EpochEndOffset]):
                     leader_epoch=state.position.leader_epoch,
                 )
             )
-        timeout_ms = self._reading.config.request_timeout_ms
+        timeout_ms = self._context.config.request_timeout_ms
         build = partial(_build_validation, dict(topics))
         return Send(token, Node(node_id), build, OffsetForLeaderEpochRequest, timeout_ms)
 
@@ -206,8 +206,8 @@ class Validations(PositionRequests[EpochEndOffset]):
                 yield TopicPartition(topic.topic, answer.partition), answer
 
     def _settle(self, state: PartitionState, answer: EpochEndOffset, now_ms: int) -> None:
-        truncate_if_diverged(self._reading, state, answer.leader_epoch, answer.end_offset)
-        if state.phase is Phase.VALIDATING and state.error is None:
+        truncate_if_diverged(self._context, state, answer.leader_epoch, answer.end_offset)
+        if state.phase is FetchPhase.VALIDATING and state.error is None:
             state.validated()
 
     def _settle_failure(self, state: PartitionState, error: Exception, now_ms: int) -> None:
@@ -233,20 +233,19 @@ def _build_validation(
     )
 
 
-def truncate_if_diverged(reading: Reading, state: PartitionState, epoch: int, end_offset: int) -> None:
+def truncate_if_diverged(context: FetchContext, state: PartitionState, epoch: int, end_offset: int) -> None:
     """Compare the position with where the leader's log ends for the epoch of the last record read.
 
-    Where the log was cut below the position, records that were handed out are gone. Reading goes on where it
-    was cut (or, when that is not known, as auto.offset.reset says), unless auto.offset.reset is none: then it
-    is the user's to decide.
+    Where the log was truncated below the position, records that were returned are gone. Reading goes on where
+    it was truncated, or as auto.offset.reset says if that is unknown. If it is none, the user decides.
     """
     assert state.position is not None
     offset = state.position.offset
     if epoch < 0 or end_offset < 0:
-        reading.reset_or_report(state, LogTruncationError({state.partition: offset}))
-    elif end_offset < offset and reading.reset_strategy is None:
+        context.reset_or_report(state, LogTruncationError({state.partition: offset}))
+    elif end_offset < offset and context.reset_strategy is None:
         cut = OffsetAndMetadata(end_offset, "", epoch)
         state.error = LogTruncationError({state.partition: offset}, {state.partition: cut})
     elif end_offset < offset:
-        reading.tell(LogTruncated(state.partition, offset, end_offset))
-        state.jump(Position(end_offset, epoch), validate=False)
+        context.tell(LogTruncated(state.partition, offset, end_offset))
+        state.jump(FetchPosition(end_offset, epoch), validate=False)

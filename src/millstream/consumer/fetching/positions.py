@@ -5,12 +5,13 @@ then it is fetched. ``ALLOWED`` is the whole table.
 
 Every jump (a seek, a reset, a new leader, being assigned anew) gives the partition a new generation. Requests
 and fetched data carry the generation that they were made for, so whatever belongs to an older one is known to
-be stale. Reading on does not change it.
+be stale. FetchContext on does not change it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import NamedTuple
@@ -37,7 +38,7 @@ class ResetStrategy(Enum):
         return None if name == "none" else cls(name)
 
 
-class Phase(Enum):
+class FetchPhase(Enum):
     """What has to happen next before a partition can be read."""
 
     AWAITING_COMMITTED = "awaiting committed"
@@ -50,16 +51,12 @@ class Phase(Enum):
     """The position is good."""
 
 
-ALLOWED: dict[Phase, frozenset[Phase]] = {
-    Phase.AWAITING_COMMITTED: frozenset({Phase.AWAITING_RESET, Phase.VALIDATING, Phase.FETCHING}),
-    Phase.AWAITING_RESET: frozenset({Phase.AWAITING_RESET, Phase.VALIDATING, Phase.FETCHING}),
-    Phase.VALIDATING: frozenset({Phase.AWAITING_RESET, Phase.VALIDATING, Phase.FETCHING}),
-    Phase.FETCHING: frozenset({Phase.AWAITING_RESET, Phase.VALIDATING, Phase.FETCHING}),
-}
-"""The phases that may follow each phase."""
+_ONCE_STARTED = frozenset({FetchPhase.AWAITING_RESET, FetchPhase.VALIDATING, FetchPhase.FETCHING})
+ALLOWED: dict[FetchPhase, frozenset[FetchPhase]] = dict.fromkeys(FetchPhase, _ONCE_STARTED)
+"""The phases that may follow each phase: all but the first one, which is never entered again."""
 
 
-class Position(NamedTuple):
+class FetchPosition(NamedTuple):
     """The next offset to read, and the leader epoch of the record before it where that is known."""
 
     offset: int
@@ -74,71 +71,49 @@ class Leader(NamedTuple):
     topic_id: bytes
 
 
+@dataclass(slots=True, eq=False)
 class PartitionState:
     """One assigned partition. Its phase, position and generation change through the methods only."""
 
-    __slots__ = (
-        "_generations",
-        "asked_generation",
-        "asked_since_ms",
-        "caught_up_since_ms",
-        "error",
-        "failures",
-        "fetch_end",
-        "generation",
-        "high_watermark",
-        "last_error",
-        "last_stable_offset",
-        "leader",
-        "log_start_offset",
-        "partition",
-        "paused",
-        "phase",
-        "position",
-        "preferred_replica",
-        "preferred_until_ms",
-        "retry_at_ms",
-        "strategy",
-        "without_leader",
-    )
+    partition: TopicPartition
+    _generations: count[int]
+    phase: FetchPhase = FetchPhase.AWAITING_COMMITTED
+    position: FetchPosition | None = None
+    generation: int = field(init=False)
+    strategy: ResetStrategy | None = None
+    """What to reset to, in the phase AWAITING_RESET."""
+    paused: bool = False
+    fetch_end: int | None = None
+    """The end that fetch_until() has set: nothing is fetched from there on."""
 
-    def __init__(self, partition: TopicPartition, generations: count[int]) -> None:
-        self._generations = generations
-        self.partition = partition
-        self.phase = Phase.AWAITING_COMMITTED
-        self.position: Position | None = None
-        self.generation = next(generations)
-        self.strategy: ResetStrategy | None = None
-        """What to reset to, in the phase AWAITING_RESET."""
-        self.paused = False
-        self.fetch_end: int | None = None
-        """Where the user will not read on: nothing is fetched from there."""
+    leader: Leader | None = None
+    """The last known leader."""
+    without_leader: bool = True
+    """Whether there is no known leader at the moment."""
+    preferred_replica: int | None = None
+    """The follower to fetch from, which is closer than the leader (KIP-392)."""
+    preferred_until_ms: int = 0
 
-        self.leader: Leader | None = None
-        """The last leader that was known."""
-        self.without_leader = True
-        """Whether nobody is known to lead at the moment."""
-        self.preferred_replica: int | None = None
-        """The follower to fetch from, which is closer than the leader (KIP-392)."""
-        self.preferred_until_ms = 0
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+    caught_up_since_ms: int | None = None
 
-        self.high_watermark: int | None = None
-        self.last_stable_offset: int | None = None
-        self.log_start_offset: int | None = None
-        self.caught_up_since_ms: int | None = None
+    asked_generation: int | None = None
+    asked_since_ms: int = 0
+    retry_at_ms: int = 0
+    failures: int = 0
+    last_error: Exception | None = None
+    """Why the last try failed; None after a success."""
+    error: Exception | None = None
+    """What poll() must raise before the partition is tried again."""
 
-        self.asked_generation: int | None = None
-        self.asked_since_ms = 0
-        self.retry_at_ms = 0
-        self.failures = 0
-        self.last_error: Exception | None = None
-        """Why the last try failed; None after a success."""
-        self.error: Exception | None = None
-        """What the user must be told before the partition is tried again."""
+    def __post_init__(self) -> None:
+        self.generation = next(self._generations)
 
     # -- jumps
 
-    def jump(self, position: Position, *, validate: bool) -> None:
+    def jump(self, position: FetchPosition, *, validate: bool) -> None:
         """Stand at another position. ``validate``: ask the leader first, where both epochs are known."""
         checked = (
             validate
@@ -146,19 +121,19 @@ class PartitionState:
             and self.leader is not None
             and self.leader.epoch is not None
         )
-        self._move_to(Phase.VALIDATING if checked else Phase.FETCHING)
+        self._move_to(FetchPhase.VALIDATING if checked else FetchPhase.FETCHING)
         self.position = position
 
     def reset(self, strategy: ResetStrategy | None) -> None:
         """Forget the position, and find another one; None leaves that to the user."""
-        self._move_to(Phase.AWAITING_RESET)
+        self._move_to(FetchPhase.AWAITING_RESET)
         self.position = None
         self.strategy = strategy
 
     def validated(self) -> None:
         """The position is good as it is."""
         assert self.position is not None
-        self._move_to(Phase.FETCHING)
+        self._move_to(FetchPhase.FETCHING)
 
     def renew(self) -> None:
         """Start over at the same position: what was asked for or fetched before is stale."""
@@ -180,10 +155,12 @@ class PartitionState:
         self.preferred_replica = None
         if self.position is not None:
             self.jump(self.position, validate=True)
-        elif self.phase is not Phase.AWAITING_COMMITTED:  # the committed offset does not come from the leader
+        elif (
+            self.phase is not FetchPhase.AWAITING_COMMITTED
+        ):  # the committed offset does not come from the leader
             self.renew()
 
-    def _move_to(self, phase: Phase) -> None:
+    def _move_to(self, phase: FetchPhase) -> None:
         assert phase in ALLOWED[self.phase], f"{self.partition}: {self.phase} to {phase}"
         self.phase = phase
         self.strategy = None
@@ -194,10 +171,10 @@ class PartitionState:
 
     def advance(self, offset: int, leader_epoch: int | None) -> None:
         """Everything before ``offset`` has been handed out, or is not for users to see."""
-        assert self.phase is Phase.FETCHING and self.position is not None
+        assert self.phase is FetchPhase.FETCHING and self.position is not None
         assert offset >= self.position.offset, f"{self.partition}: back from {self.position} to {offset}"
         if offset > self.position.offset:
-            self.position = Position(offset, leader_epoch)
+            self.position = FetchPosition(offset, leader_epoch)
 
     # -- requests
 
@@ -238,7 +215,7 @@ class PartitionState:
 
 
 class Positions:
-    """The assigned partitions. Fetches take them in order, and those just read go to the end."""
+    """The assigned partitions. FetchRequests take them in order, and those just read go to the end."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._config = config
@@ -311,7 +288,7 @@ class Positions:
         wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if wanted.offset < 0:
             raise MisuseError(f"offset {wanted.offset} of {partition}: offsets are not negative")
-        self._assigned(partition).jump(Position(wanted.offset, wanted.leader_epoch), validate=True)
+        self._assigned(partition).jump(FetchPosition(wanted.offset, wanted.leader_epoch), validate=True)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Read these partitions (or all) from the beginning of the log, which is found when it is needed."""
@@ -345,14 +322,14 @@ class Positions:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset to be handed out; None while it is being found or validated."""
         state = self._assigned(partition)
-        return state.position.offset if state.position and state.phase is Phase.FETCHING else None
+        return state.position.offset if state.position and state.phase is FetchPhase.FETCHING else None
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What to commit when all that was handed out has been dealt with."""
         return {
             state.partition: OffsetAndMetadata(state.position.offset, "", state.position.leader_epoch)
             for state in self._states.values()
-            if state.position is not None and state.phase is Phase.FETCHING
+            if state.position is not None and state.phase is FetchPhase.FETCHING
         }
 
     def lag(self, partition: TopicPartition) -> int | None:

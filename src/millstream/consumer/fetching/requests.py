@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from millstream.consumer.fetching.answers import FetchAnswers
-from millstream.consumer.fetching.buffers import Buffer
-from millstream.consumer.fetching.context import Reading, is_passing, wants_metadata
+from millstream.consumer.fetching.context import FetchContext, is_retriable, wants_metadata
 from millstream.consumer.fetching.positions import PartitionState
-from millstream.consumer.fetching.sessions import FetchPlan, FetchSession, PartitionFetch
+from millstream.consumer.fetching.responses import FetchResponses
+from millstream.consumer.fetching.sessions import FetchRequestData, FetchSessionHandler, PartitionFetch
 from millstream.consumer.sends import Node, Send
 from millstream.errors import (
     ErrorCode,
@@ -37,11 +36,11 @@ _SESSION_ERRORS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FetchInFlight:
     """A fetch that is under way: each partition with the generation that it was asked for."""
 
     token: int
-    plan: FetchPlan
+    plan: FetchRequestData
     generations: Mapping[TopicPartition, int]
     reserved_bytes: int
 
@@ -51,8 +50,8 @@ class FetchNode:
     """A broker to fetch from: the session with it, what is under way, and how it went."""
 
     node_id: int
-    session: FetchSession = field(default_factory=FetchSession)
-    request: Request | None = None
+    session: FetchSessionHandler = field(default_factory=FetchSessionHandler)
+    request: FetchInFlight | None = None
     retry_at_ms: int = 0
     failures: int = 0
     error: Exception | None = None
@@ -62,15 +61,15 @@ class FetchNode:
         return self.request is None and now_ms >= self.retry_at_ms
 
 
-class Fetches:
+class FetchRequests:
     """Sends fetch requests, and puts what they bring into the buffer."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._config = reading.config
-        self._max_bytes = max(1, reading.config.queued_max_bytes)
-        self.buffer = Buffer(reading.positions)
-        self._answers = FetchAnswers(reading, self.buffer)
+    def __init__(self, context: FetchContext) -> None:
+        self._context = context
+        self._config = context.config
+        self._max_bytes = max(1, context.config.queued_max_bytes)
+        self._buffer = context.buffer
+        self._responses = FetchResponses(context)
         self._nodes: dict[int, FetchNode] = {}
         self._in_flight: dict[int, FetchNode] = {}
 
@@ -78,7 +77,7 @@ class Fetches:
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         """Ask each node that is free for what its partitions need; ``due`` have a good position."""
-        self.buffer.drop_stale()
+        self._buffer.drop_stale()
         wanted = self._wanted([state for state in due if not state.paused], now_ms)
         share = max(1, self._max_bytes // max(1, len(self._sources())))
         sends = []
@@ -92,7 +91,7 @@ class Fetches:
         self, due: Sequence[PartitionState], now_ms: int
     ) -> dict[int, dict[TopicPartition, PartitionFetch]]:
         wanted: defaultdict[int, dict[TopicPartition, PartitionFetch]] = defaultdict(dict)
-        for states in self._reading.by_leader(due, now_ms).values():
+        for states in self._context.by_leader(due, now_ms).values():
             for state in states:
                 offset = self._next_offset(state)
                 node = self._node(self._source(state, now_ms))
@@ -110,7 +109,7 @@ class Fetches:
     def _next_offset(self, state: PartitionState) -> int | None:
         """Where to fetch next; None when enough of the partition is waiting, or no more is wanted."""
         assert state.position is not None
-        waiting = self.buffer.waiting(state.partition)
+        waiting = self._buffer.waiting(state.partition)
         offset = waiting[-1].end_offset if waiting else state.position.offset
         if offset is None or (state.fetch_end is not None and offset >= state.fetch_end):
             return None
@@ -125,44 +124,44 @@ class Fetches:
         preferred = state.preferred_node(now_ms)
         if preferred is None:
             return state.leader.node_id
-        if self._reading.positions.is_online(state.partition, preferred):
+        if self._context.positions.is_online(state.partition, preferred):
             return preferred
         state.preferred_replica = None
-        self._reading.want_metadata([state.partition.topic])
+        self._context.want_metadata([state.partition.topic])
         return state.leader.node_id
 
     def _room(self, node_id: int, share: int) -> int | None:
         """How many bytes a node may send now; None: it has to wait for earlier data to be handed out."""
         enough = max(1, share // 2)  # rather wait than ask for crumbs
         if self._room_left(node_id, share) < enough and not self._is_node_ready(node_id):
-            self.buffer.drop_paused()
+            self._buffer.drop_paused()
         room = self._room_left(node_id, share)
         return min(room, self._config.fetch_max_bytes) if room >= enough else None
 
     def _room_left(self, node_id: int, share: int) -> int:
         reserved = sum(node.request.reserved_bytes for node in self._in_flight.values() if node.request)
-        total = self._max_bytes - self.buffer.held_bytes - reserved
-        return min(share - self.buffer.held_from(node_id), total)
+        total = self._max_bytes - self._buffer.held_bytes - reserved
+        return min(share - self._buffer.held_from(node_id), total)
 
     def _sources(self) -> set[int]:
         """The nodes that the assigned partitions are fetched from."""
         return {
             state.preferred_replica if state.preferred_replica is not None else state.leader.node_id
-            for state in self._reading.positions.states()
+            for state in self._context.positions.states()
             if state.leader is not None
         }
 
     def _is_node_ready(self, node_id: int) -> bool:
         """Whether data of this node waits for the user, who will make room by taking it."""
-        return any(chunk.frame.node_id == node_id for chunk in self.buffer.ready())
+        return any(chunk.frame.node_id == node_id for chunk in self._buffer.ready())
 
     def _send(
         self, node: FetchNode, fetches: Mapping[TopicPartition, PartitionFetch], room: int, now_ms: int
     ) -> Send:
-        token = self._reading.next_token()
+        token = self._context.next_token()
         plan = node.session.plan(fetches)
-        states = [self._reading.positions.get(partition) for partition in fetches]
-        node.request = Request(
+        states = [self._context.positions.get(partition) for partition in fetches]
+        node.request = FetchInFlight(
             token=token,
             plan=plan,
             generations={state.partition: state.asked(now_ms) for state in states if state is not None},
@@ -198,7 +197,7 @@ class Fetches:
         for node in self._nodes.values():
             if plan := node.session.close():
                 build = partial(plan.build, self._config, 0)
-                token = self._reading.next_token()
+                token = self._context.next_token()
                 sends.append(
                     Send(token, Node(node.node_id), build, FetchRequest, self._config.request_timeout_ms)
                 )
@@ -223,8 +222,8 @@ class Fetches:
             return
         node.session.answered(response.session_id)
         node.failures, node.error = 0, None
-        self._answers.take(node.node_id, request.plan, states, answers, now_ms)
-        self._answers.tell_leaders(states, answers, response)
+        self._responses.take(node.node_id, request.plan, states, answers, now_ms)
+        self._responses.tell_leaders(states, answers, response)
 
     def failed(self, token: int, error: Exception, now_ms: int) -> None:
         node, request, states = self._finish(token)
@@ -235,14 +234,14 @@ class Fetches:
             if state.preferred_replica == node.node_id:
                 state.preferred_replica = None
 
-    def _finish(self, token: int) -> tuple[FetchNode, Request, dict[TopicPartition, PartitionState]]:
+    def _finish(self, token: int) -> tuple[FetchNode, FetchInFlight, dict[TopicPartition, PartitionState]]:
         """The request is not under way any more; returns it with the partitions that still wait for it."""
         node = self._in_flight.pop(token)
         request, node.request = node.request, None
         assert request is not None and request.token == token
         states = {}
         for partition, generation in request.generations.items():
-            state = self._reading.positions.current(partition, generation)
+            state = self._context.positions.current(partition, generation)
             if state is not None:
                 state.answered()
                 states[partition] = state
@@ -251,7 +250,7 @@ class Fetches:
     def _refused(
         self,
         node: FetchNode,
-        request: Request,
+        request: FetchInFlight,
         states: Mapping[TopicPartition, PartitionState],
         code: int,
         now_ms: int,
@@ -263,21 +262,21 @@ class Fetches:
         if code in _SESSION_ERRORS and first:  # sessions do go away: start a new one at once
             node.retry_at_ms = min(node.retry_at_ms, now_ms)
         if code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
-            self._reading.want_metadata(_topics(request.plan.fetches))
+            self._context.want_metadata(_topics(request.plan.fetches))
         self._settle_failure(request, states, error)
 
     def _settle_failure(
-        self, request: Request, states: Mapping[TopicPartition, PartitionState], error: Exception
+        self, request: FetchInFlight, states: Mapping[TopicPartition, PartitionState], error: Exception
     ) -> None:
         if wants_metadata(error):
-            self._reading.want_metadata(_topics(request.plan.fetches))
-        if not is_passing(error):
+            self._context.want_metadata(_topics(request.plan.fetches))
+        if not is_retriable(error):
             for state in states.values():
                 state.error = error
 
     def _node_failed(self, node: FetchNode, error: Exception, now_ms: int) -> None:
         node.failures += 1
-        node.retry_at_ms = max(node.retry_at_ms, now_ms + self._reading.delay_ms(node.failures))
+        node.retry_at_ms = max(node.retry_at_ms, now_ms + self._context.delay_ms(node.failures))
         node.error = error
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from millstream.consumer.fetching.context import Reading, is_passing, partition_error, wants_metadata
+from millstream.consumer.fetching.context import FetchContext, is_retriable, partition_error, wants_metadata
 from millstream.consumer.fetching.events import OffsetsFound, OffsetsNotFound
 from millstream.consumer.fetching.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
-    OffsetQuestion,
+    OffsetQuery,
     ask_offsets,
     read_offsets,
 )
@@ -34,7 +34,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Search:
+class _OffsetSearch:
     number: int
     deadline_ms: int
     open: dict[TopicPartition, _Open]
@@ -47,17 +47,17 @@ class OffsetSearches:
     Leaders are asked in parallel, and only what failed is asked again, until the deadline.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, context: FetchContext) -> None:
+        self._context = context
         self._numbers = count(1)
-        self._searches: dict[int, _Search] = {}
+        self._searches: dict[int, _OffsetSearch] = {}
         self._in_flight: dict[int, tuple[int, list[TopicPartition]]] = {}
 
     def start(self, timestamps: Mapping[TopicPartition, int], deadline_ms: int) -> int:
         """Search for these timestamps; returns the number that the event will carry."""
         number = next(self._numbers)
         open_ = {partition: _Open(timestamp) for partition, timestamp in timestamps.items()}
-        self._searches[number] = _Search(number, deadline_ms, open_)
+        self._searches[number] = _OffsetSearch(number, deadline_ms, open_)
         self._finish_if_done(self._searches[number])
         return number
 
@@ -98,29 +98,29 @@ class OffsetSearches:
             search.open[partition].busy = False
             self._retry_or_give_up(search, partition, error, now_ms)
 
-    def _ask(self, search: _Search, now_ms: int) -> list[Send]:
-        by_leader: defaultdict[int, dict[TopicPartition, OffsetQuestion]] = defaultdict(dict)
+    def _ask(self, search: _OffsetSearch, now_ms: int) -> list[Send]:
+        by_leader: defaultdict[int, dict[TopicPartition, OffsetQuery]] = defaultdict(dict)
         for partition, one in search.open.items():
             if one.busy or now_ms < one.retry_at_ms:
                 continue
-            leader = self._reading.positions.leader(partition)
+            leader = self._context.positions.leader(partition)
             if leader is None:
                 missing = LeaderNotAvailableError(f"no leader of {partition} is known")
                 self._retry_or_give_up(search, partition, missing, now_ms)
             else:
-                by_leader[leader.node_id][partition] = OffsetQuestion(one.timestamp, leader.epoch)
+                by_leader[leader.node_id][partition] = OffsetQuery(one.timestamp, leader.epoch)
         sends = []
         for node_id, questions in by_leader.items():
-            token = self._reading.next_token()
+            token = self._context.next_token()
             self._in_flight[token] = (search.number, list(questions))
             for partition in questions:
                 search.open[partition].busy = True
-            sends.append(ask_offsets(token, node_id, questions, self._reading.config))
+            sends.append(ask_offsets(token, node_id, questions, self._context.config))
         return sends
 
     def _settle(
         self,
-        search: _Search,
+        search: _OffsetSearch,
         partition: TopicPartition,
         answer: ListOffsetsPartitionResponse | None,
         now_ms: int,
@@ -143,40 +143,42 @@ class OffsetSearches:
         else:
             self._found(search, partition, None)
 
-    def _found(self, search: _Search, partition: TopicPartition, offset: OffsetAndTimestamp | None) -> None:
+    def _found(
+        self, search: _OffsetSearch, partition: TopicPartition, offset: OffsetAndTimestamp | None
+    ) -> None:
         one = search.open.pop(partition)
         search.found[partition] = offset
-        state = self._reading.positions.get(partition)
+        state = self._context.positions.get(partition)
         if state is not None and offset is not None and one.timestamp == LATEST_TIMESTAMP:
-            if self._reading.config.read_committed:
+            if self._context.config.read_committed:
                 state.last_stable_offset = offset.offset
             else:
                 state.high_watermark = offset.offset
 
     def _retry_or_give_up(
-        self, search: _Search, partition: TopicPartition, error: Exception, now_ms: int
+        self, search: _OffsetSearch, partition: TopicPartition, error: Exception, now_ms: int
     ) -> None:
         if wants_metadata(error):
-            self._reading.want_metadata([partition.topic])
-        if not is_passing(error):
+            self._context.want_metadata([partition.topic])
+        if not is_retriable(error):
             self._give_up(search, error)
             return
         one = search.open[partition]
         one.error = error
         one.failures += 1
-        one.retry_at_ms = now_ms + self._reading.delay_ms(one.failures)
+        one.retry_at_ms = now_ms + self._context.delay_ms(one.failures)
 
-    def _give_up(self, search: _Search, error: Exception) -> None:
+    def _give_up(self, search: _OffsetSearch, error: Exception) -> None:
         if self._searches.pop(search.number, None) is not None:
-            self._reading.tell(OffsetsNotFound(search.number, error))
+            self._context.tell(OffsetsNotFound(search.number, error))
 
-    def _finish_if_done(self, search: _Search) -> None:
+    def _finish_if_done(self, search: _OffsetSearch) -> None:
         if not search.open:
             del self._searches[search.number]
-            self._reading.tell(OffsetsFound(search.number, search.found))
+            self._context.tell(OffsetsFound(search.number, search.found))
 
 
-def _timed_out(search: _Search) -> MillstreamTimeoutError:
+def _timed_out(search: _OffsetSearch) -> MillstreamTimeoutError:
     """Says which partitions are missing, and what the last try said."""
     named = ", ".join(str(partition) for partition in sorted(search.open))
     causes = {str(one.error) for one in search.open.values() if one.error is not None}

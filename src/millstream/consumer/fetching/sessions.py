@@ -50,7 +50,7 @@ Forgotten = tuple[TopicPartition, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchRequestData:
     """One request of a session. ``fetches`` is all that it fetches, ``named`` what it must name for that."""
 
     session_id: int
@@ -127,7 +127,7 @@ def _forgotten_topics(forgotten: Iterable[Forgotten], by_id: bool) -> list[Forgo
     ]
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The session with one node, as far as both sides agree on it. One request is under way at a time."""
 
     def __init__(self) -> None:
@@ -135,13 +135,13 @@ class FetchSession:
         self.epoch = FULL_EPOCH
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
 
-    def plan(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> FetchPlan:
+    def plan(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> FetchRequestData:
         """The next request, which fetches exactly these partitions."""
         if self.epoch == FULL_EPOCH:
             self._partitions = dict(fetches)
-            return FetchPlan(self.session_id, self.epoch, fetches, fetches)
+            return FetchRequestData(self.session_id, self.epoch, fetches, fetches)
         known, self._partitions = self._partitions, dict(fetches)
-        return FetchPlan(
+        return FetchRequestData(
             session_id=self.session_id,
             epoch=self.epoch,
             fetches=fetches,
@@ -176,11 +176,11 @@ class FetchSession:
         """Nobody knows whether the broker took the request in, nor therefore its epoch: start over."""
         self._start_over(self.session_id)
 
-    def close(self) -> FetchPlan | None:
+    def close(self) -> FetchRequestData | None:
         """The request that ends the session at the broker; None when there is none."""
         if self.session_id == NO_SESSION:
             return None
-        plan = FetchPlan(self.session_id, FINAL_EPOCH, {}, {})
+        plan = FetchRequestData(self.session_id, FINAL_EPOCH, {}, {})
         self._start_over(NO_SESSION)
         return plan
 

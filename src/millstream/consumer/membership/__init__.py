@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.consumer.membership.core import Membership
-from millstream.consumer.membership.phases import ALLOWED, Phase, mermaid
+from millstream.consumer.membership.phases import ALLOWED, MemberPhase, mermaid
 from millstream.consumer.membership.values import (
     Assigned,
     CallbackEvent,
@@ -14,7 +14,7 @@ from millstream.consumer.membership.values import (
     Failed,
     GroupMetadata,
     Joined,
-    Joining,
+    JoinStarted,
     Left,
     Lost,
     Partitions,
@@ -23,27 +23,27 @@ from millstream.consumer.membership.values import (
     Wait,
     Waiting,
 )
-from millstream.consumer.membership.views import Standing
+from millstream.consumer.membership.views import CommitIdentity
 
 __all__ = [
     "ALLOWED",
     "Assigned",
     "CallbackEvent",
+    "CommitIdentity",
     "CoordinatorFound",
     "CoordinatorLost",
     "CoordinatorNode",
     "Event",
     "Failed",
     "GroupMetadata",
+    "JoinStarted",
     "Joined",
-    "Joining",
     "Left",
     "Lost",
+    "MemberPhase",
     "Membership",
     "Partitions",
-    "Phase",
     "Revoke",
-    "Standing",
     "TopicsWatched",
     "Wait",
     "Waiting",

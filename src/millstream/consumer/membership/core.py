@@ -21,17 +21,17 @@ from typing import Final, cast
 
 from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import ClusterView
-from millstream.consumer.membership import answers, views
-from millstream.consumer.membership.outbox import Kind, Outbox
-from millstream.consumer.membership.phases import COMMITTING, JOINED, Phase
-from millstream.consumer.membership.state import MemberState, Wanted
+from millstream.consumer.membership import responses, views
+from millstream.consumer.membership.outbox import Outbox, RequestKind
+from millstream.consumer.membership.phases import COMMITTING, JOINED, MemberPhase
+from millstream.consumer.membership.reactions import is_retriable
+from millstream.consumer.membership.state import MemberState, WantedTopics
 from millstream.consumer.membership.values import (
     CoordinatorNode,
     Event,
     GroupMetadata,
     Waiting,
 )
-from millstream.consumer.membership.verdicts import is_passing
 from millstream.consumer.sends import Send, no_jitter
 from millstream.errors import Action, BrokerError, ErrorCode, MillstreamError
 from millstream.model import TopicPartition
@@ -60,7 +60,7 @@ class Membership:
     # ---- views ----
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> MemberPhase:
         return self._state.phase
 
     @property
@@ -86,20 +86,20 @@ class Membership:
     def watched_topics(self) -> frozenset[str]:
         """The topics whose metadata must be kept fresh: the member's own, and for a leader the group's."""
         own = self._state.wanted.topics if self._state.wanted is not None else frozenset[str]()
-        return own.union(self._state.electorate.topics) if self._state.electorate is not None else own
+        return own.union(self._state.group_members.topics) if self._state.group_members is not None else own
 
     @property
     def is_closed(self) -> bool:
         """After ``close``: whether nothing is left to be done."""
-        return self._state.phase is Phase.CLOSED and not self._state.leaves.pending
+        return self._state.phase is MemberPhase.CLOSED and not self._state.leaves.pending
 
     def waiting(self) -> Waiting:
         """What stands between this member and its partitions, for ``diagnose``."""
         return views.waiting(self._state)
 
-    def standing(self) -> views.Standing:
+    def commit_identity(self) -> views.CommitIdentity:
         """As whom to commit offsets now; raises what the user must be told when that is not possible."""
-        return views.standing(self._state)
+        return views.commit_identity(self._state)
 
     # ---- the user's calls ----
 
@@ -108,9 +108,11 @@ class Membership:
     ) -> None:
         """Want these topics from now on. ``accepts`` says which others a pattern would match as well."""
         state = self._state
-        assert state.phase not in (Phase.CLOSED, Phase.LEAVING), "nothing can be subscribed any more"
+        assert state.phase not in (MemberPhase.CLOSED, MemberPhase.LEAVING), (
+            "nothing can be subscribed any more"
+        )
         was_subscribed = state.wanted is not None
-        state.wanted = Wanted(frozenset(topics), accepts)
+        state.wanted = WantedTopics(frozenset(topics), accepts)
         if not was_subscribed:
             state.may_go, state.rejoin_reason = False, None
         elif state.phase in JOINED and state.wanted.topics != state.joined_topics:
@@ -128,9 +130,9 @@ class Membership:
     def _give_up(self, reason: str, now_ms: int, deadline_ms: int) -> None:
         state = self._state
         state.leave_reason, state.leave_deadline_ms = reason, deadline_ms
-        if state.phase is Phase.FAILED and not state.closing:
+        if state.phase is MemberPhase.FAILED and not state.closing:
             state.wanted = None
-        elif state.phase not in (Phase.LEAVING, Phase.CLOSED):
+        elif state.phase not in (MemberPhase.LEAVING, MemberPhase.CLOSED):
             state.give_up(now_ms)
 
     def user_polled(self, now_ms: int, *, waiting: bool = False) -> None:
@@ -145,23 +147,23 @@ class Membership:
         state.may_go = True
         if not state.ownership.idle:
             return
-        if state.phase is Phase.PREPARING:
+        if state.phase is MemberPhase.PREPARING:
             state.join(now_ms)
-        elif state.phase is Phase.SETTLING:
-            answers.go_on_settling(state, now_ms)
-        elif state.phase is Phase.LEAVING:
+        elif state.phase is MemberPhase.SETTLING:
+            responses.go_on_settling(state, now_ms)
+        elif state.phase is MemberPhase.LEAVING:
             state.go_on_leaving(now_ms)
 
     def error_raised(self, now_ms: int) -> None:
         """The user has been told of the failure: the next poll() tries again, unless it is for ever."""
         state = self._state
-        if state.phase is not Phase.FAILED:
+        if state.phase is not MemberPhase.FAILED:
             return
         if isinstance(state.error, BrokerError) and state.error.action is Action.FATAL:
             return
         state.error = None
         state.may_go = state.is_in_poll = False
-        state.move_to(Phase.UNJOINED, now_ms)
+        state.move_to(MemberPhase.UNJOINED, now_ms)
 
     def request_rejoin(self, reason: str) -> None:
         """Rebalance the group in the next poll(), for a reason of the user's own."""
@@ -174,10 +176,10 @@ class Membership:
         """New metadata. ``looked_up`` are the topics that it speaks for, whether they exist or not."""
         state = self._state
         state.cluster, state.looked_up = cluster, frozenset(looked_up)
-        if state.phase is Phase.ASSIGNING and answers.has_metadata(state):
-            answers.assign(state, now_ms)
-        elif state.phase in (Phase.SYNCING, Phase.SETTLING, Phase.STABLE):
-            answers.watch_metadata(state)
+        if state.phase is MemberPhase.ASSIGNING and responses.has_metadata(state):
+            responses.assign(state, now_ms)
+        elif state.phase in (MemberPhase.SYNCING, MemberPhase.SETTLING, MemberPhase.STABLE):
+            responses.watch_metadata(state)
 
     def need_coordinator(self) -> None:
         """Look for the coordinator, also while there is nothing to join: commits need it."""
@@ -190,7 +192,7 @@ class Membership:
     def commit_refused(self, code: int, who: GroupMetadata, now_ms: int) -> None:
         """The coordinator refused a commit because of ``who`` made it; old news when that has changed."""
         if who == self._state.who and self._state.phase in COMMITTING:
-            answers.commit_refused(self._state, code, now_ms)
+            responses.commit_refused(self._state, code, now_ms)
 
     def take_events(self) -> list[Event]:
         """What has happened since the last call. Everything in it must be handled, in order."""
@@ -222,19 +224,19 @@ class Membership:
         """The answer to a request. Answers that have been overtaken by events are ignored."""
         state = self._state
         kind = self._outbox.take(token)
-        if kind is Kind.FIND:
-            answers.coordinator_answered(state, cast(FindCoordinatorResponse, response), now_ms)
-        elif kind is Kind.LEAVE:
-            answers.leave_answered(state, cast(LeaveGroupResponse, response), now_ms)
-        elif kind is Kind.HEARTBEAT and token == state.heartbeats.in_flight:
-            answers.heartbeat_answered(state, cast(HeartbeatResponse, response), now_ms)
-        elif kind is Kind.SYNC and token == state.exchange:
-            answers.sync_answered(state, cast(SyncGroupResponse, response), now_ms)
-        elif kind is Kind.JOIN and token == state.exchange:
-            answers.join_answered(state, cast(JoinGroupResponse, response), now_ms)
-        elif kind is Kind.DESCRIBE and token == state.review:
-            answers.review_answered(state, cast(DescribeGroupsResponse, response), now_ms)
-        elif kind is Kind.JOIN:
+        if kind is RequestKind.FIND:
+            responses.coordinator_answered(state, cast(FindCoordinatorResponse, response), now_ms)
+        elif kind is RequestKind.LEAVE:
+            responses.leave_answered(state, cast(LeaveGroupResponse, response), now_ms)
+        elif kind is RequestKind.HEARTBEAT and token == state.heartbeats.in_flight:
+            responses.heartbeat_answered(state, cast(HeartbeatResponse, response), now_ms)
+        elif kind is RequestKind.SYNC and token == state.exchange:
+            responses.sync_answered(state, cast(SyncGroupResponse, response), now_ms)
+        elif kind is RequestKind.JOIN and token == state.exchange:
+            responses.join_answered(state, cast(JoinGroupResponse, response), now_ms)
+        elif kind is RequestKind.DESCRIBE and token == state.review:
+            responses.review_answered(state, cast(DescribeGroupsResponse, response), now_ms)
+        elif kind is RequestKind.JOIN:
             self._give_back_abandoned(cast(JoinGroupResponse, response), now_ms)
 
     def _give_back_abandoned(self, response: JoinGroupResponse, now_ms: int) -> None:
@@ -251,23 +253,23 @@ class Membership:
         kind = self._outbox.take(token)
         if kind is None:
             return
-        if kind is Kind.FIND:
+        if kind is RequestKind.FIND:
             state.lookup.failed(str(error), now_ms)
-        elif kind is Kind.LEAVE:
+        elif kind is RequestKind.LEAVE:
             state.leaves.failed(now_ms)
-        elif kind is Kind.HEARTBEAT and token == state.heartbeats.in_flight:
+        elif kind is RequestKind.HEARTBEAT and token == state.heartbeats.in_flight:
             state.heartbeats.failed(now_ms)
-        elif kind is Kind.DESCRIBE and token == state.review:
+        elif kind is RequestKind.DESCRIBE and token == state.review:
             state.review = None
             state.retry_later(now_ms)
         elif token == state.exchange:
             # Both can be repeated: the coordinator knows the member by its id and answers the same again.
             state.retry_later(now_ms)
-        if is_passing(error):
+        if is_retriable(error):
             state.coordinator_lost(str(error) or type(error).__name__, now_ms)
-        elif kind is Kind.LEAVE:
+        elif kind is RequestKind.LEAVE:
             state.leaves.left()
-        elif kind is Kind.DESCRIBE:
+        elif kind is RequestKind.DESCRIBE:
             state.must_review = False
         else:
             known = error if isinstance(error, MillstreamError) else MillstreamError(repr(error))

@@ -6,7 +6,7 @@ from millstream.config import ConsumerConfig
 from millstream.consumer.sends import RetryDelay
 
 
-class Heartbeats:
+class HeartbeatTimer:
     """One heartbeat at a time, every interval; and the leases that answered ones extend.
 
     The coordinator counts a session from the moment that it receives a heartbeat, and a rebalance from the

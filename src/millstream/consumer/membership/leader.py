@@ -22,19 +22,19 @@ from millstream.wire.messages.groups import JoinGroupResponseMember
 EncodedAssignments = list[tuple[str, bytes]]
 """Member ids and their assignments as bytes."""
 
-Snapshot = dict[str, Sequence[frozenset[str]]]
+AssignedRacks = dict[str, Sequence[frozenset[str]]]
 """The racks of every partition of every topic, as an assignment was made with them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Electorate:
+class GroupMembers:
     """The members of a generation as its leader sees them, and the topics that they want."""
 
     members: Members
     topics: tuple[str, ...]
 
 
-def read_members(members: Iterable[JoinGroupResponseMember]) -> Electorate:
+def read_members(members: Iterable[JoinGroupResponseMember]) -> GroupMembers:
     """Read all subscriptions. Who sent bytes that make no sense subscribes to nothing: others go on."""
     subscriptions: dict[str, Subscription] = {}
     for member in members:
@@ -44,7 +44,7 @@ def read_members(members: Iterable[JoinGroupResponseMember]) -> Electorate:
             subscription = Subscription(topics=(), group_instance_id=member.group_instance_id)
         subscriptions[member.member_id] = subscription
     topics = {topic for subscription in subscriptions.values() for topic in subscription.topics}
-    return Electorate(subscriptions, tuple(sorted(topics)))
+    return GroupMembers(subscriptions, tuple(sorted(topics)))
 
 
 def assign(
@@ -92,7 +92,7 @@ def assigned_counts(description: DescribedGroup) -> dict[str, int]:
     return counts
 
 
-def snapshot(cluster: ClusterView, topics: Iterable[str], *, with_racks: bool) -> Snapshot:
+def snapshot(cluster: ClusterView, topics: Iterable[str], *, with_racks: bool) -> AssignedRacks:
     """What an assignment depends on: a later snapshot that differs calls for another one.
 
     Racks count only where members say theirs.

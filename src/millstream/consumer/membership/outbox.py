@@ -10,7 +10,7 @@ from millstream.consumer.assignors.base import Subscription
 from millstream.consumer.assignors.protocol import encode_subscription
 from millstream.consumer.membership import requests
 from millstream.consumer.membership.leaves import Leave
-from millstream.consumer.membership.phases import Phase
+from millstream.consumer.membership.phases import MemberPhase
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
 from millstream.wire.messages.group_admin import DescribeGroupsRequest
@@ -27,7 +27,7 @@ _ANY_NODE: Final = AnyNode()
 _COORDINATOR: Final = GroupCoordinator()
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """What a request in flight is."""
 
     FIND = auto()
@@ -44,10 +44,10 @@ class Outbox:
     def __init__(self, state: MemberState) -> None:
         self._state = state
         self._config = state.config
-        self._in_flight: dict[int, Kind] = {}
+        self._in_flight: dict[int, RequestKind] = {}
         self._last_token = 0
 
-    def take(self, token: int) -> Kind | None:
+    def take(self, token: int) -> RequestKind | None:
         """The request has ended: what was it? None for one that never was, or has ended before."""
         return self._in_flight.pop(token, None)
 
@@ -61,9 +61,9 @@ class Outbox:
         if state.is_beating and state.heartbeats.due(now_ms):
             sends.append(self._heartbeat(now_ms))
         elif state.exchange is None and now_ms >= state.retry_at_ms:
-            if state.phase is Phase.JOINING:
+            if state.phase is MemberPhase.JOINING:
                 sends.append(self._join(now_ms))
-            elif state.phase is Phase.SYNCING:
+            elif state.phase is MemberPhase.SYNCING:
                 sends.append(self._sync(now_ms))
             elif self._must_describe():
                 sends.append(self._describe())
@@ -76,7 +76,7 @@ class Outbox:
         if state.lookup.node is None:
             if state.needs_coordinator and not state.lookup.asking:
                 moments.append(state.lookup.retry_at_ms)
-        elif state.phase in (Phase.JOINING, Phase.SYNCING):
+        elif state.phase in (MemberPhase.JOINING, MemberPhase.SYNCING):
             moments.append(state.retry_at_ms if state.exchange is None else None)
         elif state.is_beating and state.heartbeats.in_flight is None:
             moments.append(state.heartbeats.next_ms)
@@ -85,7 +85,7 @@ class Outbox:
 
     def _send(
         self,
-        kind: Kind,
+        kind: RequestKind,
         build: Callable[[int], Request],
         request_type: type[Request],
         timeout_ms: int,
@@ -99,7 +99,7 @@ class Outbox:
         self._state.lookup.asking = True
         build = requests.find_coordinator(self._state.who.group_id)
         timeout_ms = self._config.request_timeout_ms
-        return self._send(Kind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
+        return self._send(RequestKind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
 
     def _join(self, now_ms: int) -> Send:
         state = self._state
@@ -107,7 +107,7 @@ class Outbox:
         state.joined_topics = state.wanted.topics
         state.rejoin_reason = None  # whatever it was, this join takes care of it
         build = requests.join_group(state.who, self._config, self._subscriptions(), state.join_reason)
-        send = self._send(Kind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._config))
+        send = self._send(RequestKind.JOIN, build, JoinGroupRequest, requests.join_timeout_ms(self._config))
         state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
@@ -132,14 +132,16 @@ class Outbox:
     def _sync(self, now_ms: int) -> Send:
         state = self._state
         build = requests.sync_group(state.who, state.protocol_name, state.assignments)
-        send = self._send(Kind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._config))
+        send = self._send(RequestKind.SYNC, build, SyncGroupRequest, requests.join_timeout_ms(self._config))
         state.exchange, state.exchange_sent_ms = send.token, now_ms
         return send
 
     def _heartbeat(self, now_ms: int) -> Send:
         # Half a session, so that there is time for another one on a new connection.
         timeout_ms = min(self._config.request_timeout_ms, max(1, self._config.session_timeout_ms // 2))
-        send = self._send(Kind.HEARTBEAT, requests.heartbeat(self._state.who), HeartbeatRequest, timeout_ms)
+        send = self._send(
+            RequestKind.HEARTBEAT, requests.heartbeat(self._state.who), HeartbeatRequest, timeout_ms
+        )
         self._state.heartbeats.sent(send.token, now_ms)
         return send
 
@@ -147,23 +149,27 @@ class Outbox:
         self._state.leaves.in_flight = True
         build = requests.leave_group(self._state.who.group_id, leave.member_id, leave.reason)
         timeout_ms = self._config.request_timeout_ms
-        return self._send(Kind.LEAVE, build, LeaveGroupRequest, timeout_ms, self._past_a_join())
+        return self._send(RequestKind.LEAVE, build, LeaveGroupRequest, timeout_ms, self._past_a_join())
 
     def _past_a_join(self) -> Target:
         """The coordinator, on another connection than a join or sync of ours that is still parked there:
         Apache Kafka reads the next request of a connection when it has answered the one before.
         """
         node = self._state.lookup.node
-        if node is None or {Kind.JOIN, Kind.SYNC}.isdisjoint(self._in_flight.values()):
+        if node is None or {RequestKind.JOIN, RequestKind.SYNC}.isdisjoint(self._in_flight.values()):
             return _COORDINATOR
         return Node(node.node_id)
 
     def _must_describe(self) -> bool:
         state = self._state
-        return state.must_review and state.review is None and state.phase in (Phase.SETTLING, Phase.STABLE)
+        return (
+            state.must_review
+            and state.review is None
+            and state.phase in (MemberPhase.SETTLING, MemberPhase.STABLE)
+        )
 
     def _describe(self) -> Send:
         build = requests.describe_group(self._state.who.group_id)
-        send = self._send(Kind.DESCRIBE, build, DescribeGroupsRequest, self._config.request_timeout_ms)
+        send = self._send(RequestKind.DESCRIBE, build, DescribeGroupsRequest, self._config.request_timeout_ms)
         self._state.review = send.token
         return send

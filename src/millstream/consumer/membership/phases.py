@@ -7,14 +7,14 @@ from enum import Enum
 from typing import Final
 
 
-class Phase(Enum):
+class MemberPhase(Enum):
     """Where a member stands. The value is its name in diagrams."""
 
     UNJOINED = "Unjoined"
     """Not in the group: nothing is subscribed, poll() has not been called yet, or membership was lost."""
     PREPARING = "Preparing"
     """Gives up partitions before it joins: the user's callbacks run. Still a member of the old generation."""
-    JOINING = "Joining"
+    JOINING = "JoinStarted"
     """JoinGroup is with the coordinator, which waits for the other members, or is to be sent (again)."""
     ASSIGNING = "Assigning"
     """Leads the group, and waits for the metadata of all its topics."""
@@ -32,83 +32,91 @@ class Phase(Enum):
     """Done for good."""
 
 
-Transitions = Mapping[Phase, str]
+Transitions = Mapping[MemberPhase, str]
 
 _LOST: Final = "membership lost"
 _AGAIN: Final = "another rebalance"
 _GIVE_UP: Final = "close or unsubscribe"
 
-ALLOWED: Final[Mapping[Phase, Transitions]] = {
-    Phase.UNJOINED: {
-        Phase.JOINING: "poll()",
-        Phase.FAILED: "refused by the group",
-        Phase.LEAVING: _GIVE_UP,
+ALLOWED: Final[Mapping[MemberPhase, Transitions]] = {
+    MemberPhase.UNJOINED: {
+        MemberPhase.JOINING: "poll()",
+        MemberPhase.FAILED: "refused by the group",
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.PREPARING: {
-        Phase.JOINING: "callbacks done",
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.PREPARING: {
+        MemberPhase.JOINING: "callbacks done",
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.JOINING: {
-        Phase.ASSIGNING: "leads, without metadata",
-        Phase.SYNCING: "all have joined",
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.JOINING: {
+        MemberPhase.ASSIGNING: "leads, without metadata",
+        MemberPhase.SYNCING: "all have joined",
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.ASSIGNING: {
-        Phase.SYNCING: "metadata is there",
-        Phase.PREPARING: _AGAIN,
-        Phase.JOINING: _AGAIN,
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.ASSIGNING: {
+        MemberPhase.SYNCING: "metadata is there",
+        MemberPhase.PREPARING: _AGAIN,
+        MemberPhase.JOINING: _AGAIN,
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.SYNCING: {
-        Phase.SETTLING: "assigned",
-        Phase.PREPARING: _AGAIN,
-        Phase.JOINING: _AGAIN,
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.SYNCING: {
+        MemberPhase.SETTLING: "assigned",
+        MemberPhase.PREPARING: _AGAIN,
+        MemberPhase.JOINING: _AGAIN,
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.SETTLING: {
-        Phase.STABLE: "callbacks done",
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.SETTLING: {
+        MemberPhase.STABLE: "callbacks done",
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.STABLE: {
-        Phase.PREPARING: "rebalance, gives something up",
-        Phase.JOINING: "rebalance, keeps everything",
-        Phase.UNJOINED: _LOST,
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.STABLE: {
+        MemberPhase.PREPARING: "rebalance, gives something up",
+        MemberPhase.JOINING: "rebalance, keeps everything",
+        MemberPhase.UNJOINED: _LOST,
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.LEAVING: {
-        Phase.UNJOINED: "unsubscribed",
-        Phase.CLOSED: "closed",
+    MemberPhase.LEAVING: {
+        MemberPhase.UNJOINED: "unsubscribed",
+        MemberPhase.CLOSED: "closed",
     },
-    Phase.FAILED: {
-        Phase.UNJOINED: "the user was told",
-        Phase.LEAVING: _GIVE_UP,
+    MemberPhase.FAILED: {
+        MemberPhase.UNJOINED: "the user was told",
+        MemberPhase.LEAVING: _GIVE_UP,
     },
-    Phase.CLOSED: {},
+    MemberPhase.CLOSED: {},
 }
 """Every step that a member can take, with its cause."""
 
 HEARTBEATING: Final = frozenset(
-    {Phase.PREPARING, Phase.ASSIGNING, Phase.SETTLING, Phase.STABLE, Phase.LEAVING}
+    {
+        MemberPhase.PREPARING,
+        MemberPhase.ASSIGNING,
+        MemberPhase.SETTLING,
+        MemberPhase.STABLE,
+        MemberPhase.LEAVING,
+    }
 )
 """Where heartbeats are sent. A heartbeat behind a JoinGroup or SyncGroup would wait with it, as a broker
 handles a connection's requests one after the other; it does not expire members that it keeps waiting."""
 
-COMMITTING: Final = frozenset({Phase.PREPARING, Phase.SETTLING, Phase.STABLE, Phase.LEAVING})
+COMMITTING: Final = frozenset(
+    {MemberPhase.PREPARING, MemberPhase.SETTLING, MemberPhase.STABLE, MemberPhase.LEAVING}
+)
 """Where the coordinator takes this member's commits: its generation is known and still the group's."""
 
-JOINED: Final = HEARTBEATING | {Phase.JOINING, Phase.SYNCING}
+JOINED: Final = HEARTBEATING | {MemberPhase.JOINING, MemberPhase.SYNCING}
 """Where the coordinator may count on this member, so that a user who stops polling must be taken out."""
 
 
 def mermaid() -> str:
     """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {Phase.UNJOINED.value}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {MemberPhase.UNJOINED.value}"]
     for phase, transitions in ALLOWED.items():
         lines += [f"    {phase.value} --> {after.value}: {cause}" for after, cause in transitions.items()]
-    lines.append(f"    {Phase.CLOSED.value} --> [*]")
+    lines.append(f"    {MemberPhase.CLOSED.value} --> [*]")
     return "\n".join(lines) + "\n"

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import NO_GENERATION, Assignor, ClusterView, RebalanceProtocol
 from millstream.consumer.assignors.registry import common_protocol, resolve_assignors
-from millstream.consumer.membership.heartbeats import Heartbeats
-from millstream.consumer.membership.leader import Electorate, EncodedAssignments, Snapshot
+from millstream.consumer.membership.heartbeats import HeartbeatTimer
+from millstream.consumer.membership.leader import AssignedRacks, EncodedAssignments, GroupMembers
 from millstream.consumer.membership.leaves import Leaves
 from millstream.consumer.membership.lookup import CoordinatorLookup
 from millstream.consumer.membership.ownership import Ownership
-from millstream.consumer.membership.phases import ALLOWED, COMMITTING, HEARTBEATING, JOINED, Phase
+from millstream.consumer.membership.phases import ALLOWED, COMMITTING, HEARTBEATING, JOINED, MemberPhase
 from millstream.consumer.membership.values import (
     Event,
     Failed,
     GroupMetadata,
-    Joining,
+    JoinStarted,
 )
 from millstream.consumer.sends import retry_delay
 from millstream.errors import MillstreamError
@@ -26,13 +26,13 @@ from millstream.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedTopics:
     """The topics that the user wants. A pattern also accepts topics that this member has yet to hear of."""
 
     topics: frozenset[str]
     accepts: Callable[[str], bool] | None = None
 
-    def welcomes(self, topic: str) -> bool:
+    def includes(self, topic: str) -> bool:
         return topic in self.topics or (self.accepts is not None and self.accepts(topic))
 
 
@@ -49,11 +49,11 @@ class MemberState:
         emit = self.events.append
         self.delay_ms = retry_delay(config, chance)
         self.lookup = CoordinatorLookup(self.delay_ms, emit)
-        self.heartbeats = Heartbeats(config, self.delay_ms)
+        self.heartbeats = HeartbeatTimer(config, self.delay_ms)
         self.leaves = Leaves(self.delay_ms, emit)
         self.ownership = Ownership(emit)
 
-        self.phase = Phase.UNJOINED
+        self.phase = MemberPhase.UNJOINED
         self.since_ms = 0
         self.who = GroupMetadata(config.group_id, group_instance_id=config.group_instance_id)
         self.error: MillstreamError | None = None
@@ -61,7 +61,7 @@ class MemberState:
         self.closing = False
         self.leave_reason, self.leave_deadline_ms = "", 0
 
-        self.wanted: Wanted | None = None
+        self.wanted: WantedTopics | None = None
         self.joined_topics: frozenset[str] = frozenset()
         """The subscription that the coordinator has."""
         self.rejoin_reason: str | None = None
@@ -84,9 +84,9 @@ class MemberState:
         self.cluster = ClusterView({})
         self.looked_up: frozenset[str] = frozenset()
         self.protocol_name = ""
-        self.electorate: Electorate | None = None
+        self.group_members: GroupMembers | None = None
         """The members of the generation, for its leader."""
-        self.assigned_with: Snapshot = {}
+        self.assigned_with: AssignedRacks = {}
         """The metadata that the generation's assignment was made with, for its leader."""
         self.must_review = False
         """Leads a generation whose assignment it did not make, and must find out what that was made with."""
@@ -107,7 +107,9 @@ class MemberState:
         """Whether there is a reason to join, and the user's thread can take part."""
         if self.wanted is None or not (self.may_go or self.is_in_poll) or not self.ownership.idle:
             return False
-        return self.phase is Phase.UNJOINED or (self.phase is Phase.STABLE and self.rejoin_reason is not None)
+        return self.phase is MemberPhase.UNJOINED or (
+            self.phase is MemberPhase.STABLE and self.rejoin_reason is not None
+        )
 
     @property
     def needs_coordinator(self) -> bool:
@@ -121,7 +123,7 @@ class MemberState:
     @property
     def poll_deadline_ms(self) -> int | None:
         """When a user who does not call poll() is taken out of the group."""
-        if self.is_in_poll or self.phase not in JOINED or self.phase is Phase.LEAVING:
+        if self.is_in_poll or self.phase not in JOINED or self.phase is MemberPhase.LEAVING:
             return None
         return self.polled_ms + self.config.max_poll_interval_ms
 
@@ -134,7 +136,11 @@ class MemberState:
         beats = self.heartbeats
         if self.is_beating:
             return min(beats.session_until_ms, beats.generation_until_ms)
-        if self.phase in (Phase.JOINING, Phase.SYNCING) and self.exchange is None and self.ownership.owned:
+        if (
+            self.phase in (MemberPhase.JOINING, MemberPhase.SYNCING)
+            and self.exchange is None
+            and self.ownership.owned
+        ):
             return beats.session_until_ms
         return None
 
@@ -144,7 +150,7 @@ class MemberState:
 
     # ---- moves ----
 
-    def move_to(self, phase: Phase, now_ms: int) -> None:
+    def move_to(self, phase: MemberPhase, now_ms: int) -> None:
         assert phase in ALLOWED[self.phase], f"{self.phase} to {phase}"
         self.phase, self.since_ms = phase, now_ms
         self.exchange = None
@@ -174,14 +180,14 @@ class MemberState:
         kept = self.wanted.topics if self.protocol is RebalanceProtocol.COOPERATIVE else frozenset[str]()
         leaving = [partition for partition in self.ownership.owned if partition.topic not in kept]
         if leaving:
-            self.move_to(Phase.PREPARING, now_ms)
+            self.move_to(MemberPhase.PREPARING, now_ms)
             self.ownership.revoke(leaving)
         else:
             self.join(now_ms)
 
     def join(self, now_ms: int) -> None:
-        self.move_to(Phase.JOINING, now_ms)
-        self.events.append(Joining(self.join_reason))
+        self.move_to(MemberPhase.JOINING, now_ms)
+        self.events.append(JoinStarted(self.join_reason))
 
     def lose(self, reason: str, now_ms: int, *, keep_member_id: bool) -> None:
         """The coordinator does not count on this member any more: what it owns is lost; it must join anew."""
@@ -190,29 +196,29 @@ class MemberState:
         self._forget_generation()
         self.loss_reason = reason
         self.ownership.lose(reason)
-        if self.phase is Phase.LEAVING:
+        if self.phase is MemberPhase.LEAVING:
             return
         self.rejoin_reason = reason
         if self.phase in COMMITTING:
             self.may_go = False
-        if self.phase is not Phase.UNJOINED:
-            self.move_to(Phase.UNJOINED, now_ms)
+        if self.phase is not MemberPhase.UNJOINED:
+            self.move_to(MemberPhase.UNJOINED, now_ms)
 
     def fail(self, error: MillstreamError, now_ms: int) -> None:
         """The group refuses this member for a reason that only the user can do something about."""
-        if self.phase in (Phase.LEAVING, Phase.CLOSED, Phase.FAILED):
+        if self.phase in (MemberPhase.LEAVING, MemberPhase.CLOSED, MemberPhase.FAILED):
             return
         self.give_back_member_id("the consumer failed", now_ms + self.config.session_timeout_ms)
         self.lose(str(error), now_ms, keep_member_id=False)
         self.error = error
-        self.move_to(Phase.FAILED, now_ms)
+        self.move_to(MemberPhase.FAILED, now_ms)
         self.events.append(Failed(error))
 
     def coordinator_lost(self, reason: str, now_ms: int) -> None:
         self.lookup.lost(reason, now_ms)
 
     def _forget_generation(self) -> None:
-        self.electorate = self.settling = None
+        self.group_members = self.settling = None
         self._forget_assignment()
 
     def _forget_assignment(self) -> None:
@@ -226,7 +232,7 @@ class MemberState:
         """Leave the group: on_revoked first, as long as the coordinator still counts on the member."""
         graceful = self.phase in COMMITTING
         self.wanted = self.rejoin_reason = self.settling = None
-        self.move_to(Phase.LEAVING, now_ms)
+        self.move_to(MemberPhase.LEAVING, now_ms)
         if not graceful:
             self.ownership.lose(self.leave_reason)
         self.go_on_leaving(now_ms)
@@ -246,7 +252,7 @@ class MemberState:
         self._forget_generation()
         self.loss_reason = ""
         self.may_go = False
-        self.move_to(Phase.CLOSED if self.closing else Phase.UNJOINED, now_ms)
+        self.move_to(MemberPhase.CLOSED if self.closing else MemberPhase.UNJOINED, now_ms)
 
     def give_back_member_id(self, reason: str, deadline_ms: int) -> None:
         """Leave the group on the wire. A static member stays, to be back within its session (KIP-345)."""

@@ -100,7 +100,7 @@ class TopicsWatched:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinStarted:
     """The member joins or rejoins the group, for this reason."""
 
     reason: str
@@ -125,7 +125,9 @@ class Left:
 CallbackEvent = Revoke | Lost | Assigned
 """The events that run the user's code, and that ``callbacks_done`` must follow, one call for each."""
 
-Event = CallbackEvent | Failed | CoordinatorFound | CoordinatorLost | TopicsWatched | Joining | Joined | Left
+Event = (
+    CallbackEvent | Failed | CoordinatorFound | CoordinatorLost | TopicsWatched | JoinStarted | Joined | Left
+)
 
 
 # ---- what it waits for ----

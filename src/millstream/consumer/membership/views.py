@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.consumer.assignors.base import NO_GENERATION
-from millstream.consumer.membership.phases import COMMITTING, JOINED, Phase
+from millstream.consumer.membership.phases import COMMITTING, JOINED, MemberPhase
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.membership.values import GroupMetadata, Wait, Waiting
 from millstream.errors import CommitFailedError, MillstreamError, RebalanceInProgressError
@@ -13,9 +13,9 @@ from millstream.errors import CommitFailedError, MillstreamError, RebalanceInPro
 
 def waiting(state: MemberState) -> Waiting:
     """What stands between a member and its partitions."""
-    if state.phase is Phase.CLOSED:
+    if state.phase is MemberPhase.CLOSED:
         return Waiting(Wait.LEAVE if state.leaves.pending else Wait.CLOSED, state.since_ms)
-    if state.phase is Phase.FAILED:
+    if state.phase is MemberPhase.FAILED:
         return Waiting(Wait.ERROR, state.since_ms, str(state.error))
     if not state.ownership.idle:
         return Waiting(Wait.CALLBACKS, state.since_ms, state.join_reason or state.loss_reason)
@@ -28,20 +28,22 @@ def waiting(state: MemberState) -> Waiting:
 
 def _waiting_for_others(state: MemberState) -> Waiting:
     detail = state.join_reason
-    if state.phase is Phase.UNJOINED or (state.phase is Phase.STABLE and state.rejoin_reason is not None):
+    if state.phase is MemberPhase.UNJOINED or (
+        state.phase is MemberPhase.STABLE and state.rejoin_reason is not None
+    ):
         return Waiting(Wait.POLL, state.since_ms, state.rejoin_reason or "")
-    if state.phase is Phase.ASSIGNING:
+    if state.phase is MemberPhase.ASSIGNING:
         return Waiting(Wait.METADATA, state.since_ms, detail)
-    if state.phase not in (Phase.JOINING, Phase.SYNCING):
+    if state.phase not in (MemberPhase.JOINING, MemberPhase.SYNCING):
         return Waiting(Wait.NOTHING, state.since_ms)
     if state.exchange is None:
         return Waiting(Wait.RETRY, state.since_ms, detail)
-    what = Wait.MEMBERS if state.phase is Phase.JOINING else Wait.LEADER
+    what = Wait.MEMBERS if state.phase is MemberPhase.JOINING else Wait.LEADER
     return Waiting(what, state.since_ms, detail)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CommitIdentity:
     """As whom offsets may be committed, and how often partitions had been given up by then.
 
     While ``gave_up`` stays the same, everything that was owned then is owned still, whatever the generation.
@@ -51,7 +53,7 @@ class Standing:
     gave_up: int
 
 
-def standing(state: MemberState) -> Standing:
+def commit_identity(state: MemberState) -> CommitIdentity:
     """As whom to commit now; raises what the user must be told when that is not possible.
 
     Without a subscription the group is used for its offsets only, and there is no member.
@@ -59,11 +61,11 @@ def standing(state: MemberState) -> Standing:
     if state.error is not None:
         raise state.error
     if state.phase in COMMITTING and state.who.generation_id != NO_GENERATION:
-        return Standing(state.who, state.ownership.gave_up)
-    if state.phase in JOINED and state.phase is not Phase.LEAVING:
+        return CommitIdentity(state.who, state.ownership.gave_up)
+    if state.phase in JOINED and state.phase is not MemberPhase.LEAVING:
         raise RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
     if state.wanted is None and not state.loss_reason:
-        return Standing(GroupMetadata(state.who.group_id), state.ownership.gave_up)
+        return CommitIdentity(GroupMetadata(state.who.group_id), state.ownership.gave_up)
     raise not_a_member(state)
 
 

@@ -7,8 +7,8 @@ from millstream.consumer.offsets.values import (
     CommitDone,
     CommittedFetched,
     Event,
-    Group,
+    GroupMember,
     Offsets,
 )
 
-__all__ = ["CommitDone", "CommittedFetched", "Event", "Group", "OffsetStore", "Offsets"]
+__all__ = ["CommitDone", "CommittedFetched", "Event", "GroupMember", "OffsetStore", "Offsets"]

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from millstream.consumer.membership.reactions import is_retriable
 from millstream.consumer.membership.values import GroupMetadata
-from millstream.consumer.membership.verdicts import is_passing
-from millstream.consumer.membership.views import Standing
+from millstream.consumer.membership.views import CommitIdentity
 from millstream.consumer.offsets.requests import commit_codes, offset_commit
-from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets
+from millstream.consumer.offsets.values import CommitDone, Event, GroupMember, Offsets
 from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
 from millstream.errors import (
     Action,
@@ -56,7 +56,7 @@ _TRIES_WITHOUT_TOPIC: Final = 3
 going on would hold up the rebalance that waits for the commit."""
 
 
-class Commit:
+class PendingCommit:
     """One commit from its making to its end."""
 
     __slots__ = (
@@ -64,11 +64,11 @@ class Commit:
         "automatic",
         "commit_id",
         "deadline_ms",
+        "identity",
         "left",
         "offsets",
         "repeats",
         "retry_at_ms",
-        "standing",
         "token",
     )
 
@@ -76,7 +76,7 @@ class Commit:
         self,
         commit_id: int,
         offsets: Offsets,
-        standing: Standing,
+        identity: CommitIdentity,
         deadline_ms: int,
         *,
         repeats: bool,
@@ -87,7 +87,7 @@ class Commit:
         self.offsets = offsets
         self.left = dict(offsets)
         """What is not stored yet."""
-        self.standing = standing
+        self.identity = identity
         self.deadline_ms = deadline_ms
         self.repeats = repeats
         """Whether it is tried until the deadline."""
@@ -97,15 +97,15 @@ class Commit:
         self.token: int | None = None
 
 
-class Commits:
+class OffsetCommits:
     """All commits under way."""
 
-    def __init__(self, group: Group, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
+    def __init__(self, group: GroupMember, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
         self._group = group
         self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
-        self._under_way: dict[int, Commit] = {}
-        self._by_token: dict[int, Commit] = {}
+        self._under_way: dict[int, PendingCommit] = {}
+        self._by_token: dict[int, PendingCommit] = {}
         self._latest: dict[TopicPartition, int] = {}
         self._events: list[Event] = []
         self._last_id = 0
@@ -121,11 +121,13 @@ class Commits:
                 raise MisuseError(f"{partition}: the offset {offset.offset} cannot be committed")
         self._last_id += 1
         try:
-            standing = self._group.standing()
+            identity = self._group.commit_identity()
         except MillstreamError as error:
             self._events.append(CommitDone(self._last_id, offsets, error, automatic))
             return self._last_id
-        commit = Commit(self._last_id, offsets, standing, deadline_ms, repeats=repeats, automatic=automatic)
+        commit = PendingCommit(
+            self._last_id, offsets, identity, deadline_ms, repeats=repeats, automatic=automatic
+        )
         self._under_way[commit.commit_id] = commit
         self._latest.update(dict.fromkeys(offsets, commit.commit_id))
         return commit.commit_id
@@ -140,7 +142,7 @@ class Commits:
             earlier = earlier or commit.commit_id in self._under_way
         return sends
 
-    def _is_ready(self, commit: Commit, earlier: bool, now_ms: int) -> bool:
+    def _is_ready(self, commit: PendingCommit, earlier: bool, now_ms: int) -> bool:
         """Whether the commit can be sent now. Ends it where it cannot be sent at all."""
         if now_ms >= commit.deadline_ms:
             self._end(commit, _out_of_time(commit))
@@ -153,27 +155,27 @@ class Commits:
             return self._group.coordinator is not None
         return False
 
-    def _is_current(self, commit: Commit) -> bool:
+    def _is_current(self, commit: PendingCommit) -> bool:
         """Whether the commit may still be stored. Ends it if not."""
         if commit.attempts and any(self._latest[p] > commit.commit_id for p in commit.left):
             self._end(commit, RetriableCommitFailedError("A later commit of the same partitions was made"))
             return False
         try:
-            standing = self._group.standing()
+            identity = self._group.commit_identity()
         except MillstreamError as error:
             self._end(commit, error)
             return False
-        if standing.gave_up != commit.standing.gave_up:
+        if identity.gave_up != commit.identity.gave_up:
             self._end(commit, _stale())
             return False
-        commit.standing = standing
+        commit.identity = identity
         return True
 
-    def _send(self, commit: Commit, token: int) -> Send:
+    def _send(self, commit: PendingCommit, token: int) -> Send:
         commit.token = token
         commit.attempts += 1
         self._by_token[token] = commit
-        build = offset_commit(commit.standing.who, commit.left)
+        build = offset_commit(commit.identity.who, commit.left)
         return Send(token, _COORDINATOR, build, OffsetCommitRequest, self._request_timeout_ms)
 
     def next_wake_ms(self) -> int | None:
@@ -209,13 +211,13 @@ class Commits:
             self._refused(commit, refused, now_ms)
         return True
 
-    def _refused(self, commit: Commit, refused: dict[TopicPartition, int], now_ms: int) -> None:
+    def _refused(self, commit: PendingCommit, refused: dict[TopicPartition, int], now_ms: int) -> None:
         """The worst error decides: who commits, then what can never work, then what may work later."""
         codes = sorted(set(refused.values()))
         about_the_member = next((code for code in codes if code in _ABOUT_THE_MEMBER), None)
         final = next((code for code in codes if not for_code(code).action.retriable), None)
         if about_the_member is not None:
-            self._end(commit, self._member_error(about_the_member, commit.standing.who, now_ms))
+            self._end(commit, self._member_error(about_the_member, commit.identity.who, now_ms))
         elif final is not None:
             self._end(commit, _final_error(final, refused))
         elif commit.automatic and commit.attempts >= _TRIES_WITHOUT_TOPIC and codes == [_NO_TOPIC]:
@@ -236,7 +238,7 @@ class Commits:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             return RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
         try:
-            self._group.standing()
+            self._group.commit_identity()
         except MillstreamError as error:
             return error
         return _stale()
@@ -247,14 +249,14 @@ class Commits:
         if commit is None:
             return False
         commit.token = None
-        if is_passing(error):
+        if is_retriable(error):
             self._group.coordinator_lost(str(error) or type(error).__name__, now_ms)
             self._try_again(commit, error, now_ms)
         else:
             self._end(commit, error if isinstance(error, MillstreamError) else MillstreamError(repr(error)))
         return True
 
-    def _try_again(self, commit: Commit, error: Exception, now_ms: int) -> None:
+    def _try_again(self, commit: PendingCommit, error: Exception, now_ms: int) -> None:
         if commit.repeats:
             commit.retry_at_ms = now_ms + self._delay_ms(commit.attempts)
             return
@@ -265,7 +267,7 @@ class Commits:
         told.__cause__ = error
         self._end(commit, told)
 
-    def _end(self, commit: Commit, error: MillstreamError | None = None) -> None:
+    def _end(self, commit: PendingCommit, error: MillstreamError | None = None) -> None:
         del self._under_way[commit.commit_id]
         self._events.append(CommitDone(commit.commit_id, commit.offsets, error, commit.automatic))
 
@@ -277,7 +279,7 @@ def _stale() -> CommitFailedError:
     )
 
 
-def _out_of_time(commit: Commit) -> MillstreamError:
+def _out_of_time(commit: PendingCommit) -> MillstreamError:
     if commit.repeats:
         return MillstreamTimeoutError(
             "The offsets were not committed in time: the coordinator did not answer"

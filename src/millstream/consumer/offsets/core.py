@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from millstream.config import ConsumerConfig
-from millstream.consumer.offsets.commits import Commits
+from millstream.consumer.offsets.commits import OffsetCommits
 from millstream.consumer.offsets.fetches import CommittedFetches
-from millstream.consumer.offsets.values import CommitDone, Event, Group, Offsets
+from millstream.consumer.offsets.values import CommitDone, Event, GroupMember, Offsets
 from millstream.consumer.sends import Send, no_jitter, retry_delay
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitResponse, OffsetFetchResponse
@@ -23,12 +23,14 @@ from millstream.wire.schema import Response
 class OffsetStore:
     """The group's committed offsets, as one of its members sees them."""
 
-    def __init__(self, config: ConsumerConfig, group: Group, chance: Callable[[], float] = no_jitter) -> None:
+    def __init__(
+        self, config: ConsumerConfig, group: GroupMember, chance: Callable[[], float] = no_jitter
+    ) -> None:
         """``config`` has a group_id. ``chance`` gives numbers from 0 to 1, for back-offs."""
         assert config.group_id is not None, "only a group has committed offsets"
         self._config = config
         delay_ms = retry_delay(config, chance)
-        self._commits = Commits(group, delay_ms, config.request_timeout_ms)
+        self._commits = OffsetCommits(group, delay_ms, config.request_timeout_ms)
         self._fetches = CommittedFetches(group, config.group_id, delay_ms, config.request_timeout_ms)
         self._last_token = 0
         self._auto_id: int | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from millstream.consumer.membership.verdicts import is_passing
+from millstream.consumer.membership.reactions import is_retriable
 from millstream.consumer.offsets.requests import offset_fetch, read_fetched
-from millstream.consumer.offsets.values import CommittedFetched, Event, Group
+from millstream.consumer.offsets.values import CommittedFetched, Event, GroupMember
 from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
 from millstream.errors import (
     Action,
@@ -23,7 +23,7 @@ from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFet
 _COORDINATOR: Final = GroupCoordinator()
 
 
-class Fetch:
+class PendingFetch:
     """One question for committed offsets."""
 
     __slots__ = ("attempts", "deadline_ms", "fetch_id", "found", "left", "retry_at_ms", "token")
@@ -42,13 +42,15 @@ class Fetch:
 class CommittedFetches:
     """All questions under way."""
 
-    def __init__(self, group: Group, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
+    def __init__(
+        self, group: GroupMember, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int
+    ) -> None:
         self._group = group
         self._group_id = group_id
         self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
-        self._under_way: dict[int, Fetch] = {}
-        self._by_token: dict[int, Fetch] = {}
+        self._under_way: dict[int, PendingFetch] = {}
+        self._by_token: dict[int, PendingFetch] = {}
         self._events: list[Event] = []
         self._last_id = 0
 
@@ -59,7 +61,7 @@ class CommittedFetches:
     def ask(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> int:
         """Begin to ask; a CommittedFetched with the returned id ends it."""
         self._last_id += 1
-        self._under_way[self._last_id] = Fetch(self._last_id, partitions, deadline_ms)
+        self._under_way[self._last_id] = PendingFetch(self._last_id, partitions, deadline_ms)
         return self._last_id
 
     def due(self, now_ms: int, new_token: Callable[[], int]) -> list[Send]:
@@ -69,7 +71,7 @@ class CommittedFetches:
             if fetch.token is None and self._is_ready(fetch, now_ms)
         ]
 
-    def _is_ready(self, fetch: Fetch, now_ms: int) -> bool:
+    def _is_ready(self, fetch: PendingFetch, now_ms: int) -> bool:
         """Whether it can be sent now. Ends it where it cannot be sent at all."""
         if not fetch.left:
             self._end(fetch)
@@ -82,7 +84,7 @@ class CommittedFetches:
             return self._group.coordinator is not None
         return False
 
-    def _send(self, fetch: Fetch, token: int) -> Send:
+    def _send(self, fetch: PendingFetch, token: int) -> Send:
         fetch.token = token
         fetch.attempts += 1
         self._by_token[token] = fetch
@@ -124,7 +126,7 @@ class CommittedFetches:
             self._try_again(fetch, now_ms)
         return True
 
-    def _refused(self, fetch: Fetch, code: int, now_ms: int) -> None:
+    def _refused(self, fetch: PendingFetch, code: int, now_ms: int) -> None:
         error_type: type[BrokerError] = for_code(code)
         if error_type.action is Action.FIND_COORDINATOR:
             self._group.coordinator_lost(error_type.meaning, now_ms)
@@ -139,17 +141,17 @@ class CommittedFetches:
         if fetch is None:
             return False
         fetch.token = None
-        if is_passing(error):
+        if is_retriable(error):
             self._group.coordinator_lost(str(error) or type(error).__name__, now_ms)
             self._try_again(fetch, now_ms)
         else:
             self._end(fetch, error if isinstance(error, MillstreamError) else MillstreamError(repr(error)))
         return True
 
-    def _try_again(self, fetch: Fetch, now_ms: int) -> None:
+    def _try_again(self, fetch: PendingFetch, now_ms: int) -> None:
         fetch.retry_at_ms = now_ms + self._delay_ms(fetch.attempts)
 
-    def _end(self, fetch: Fetch, error: MillstreamError | None = None) -> None:
+    def _end(self, fetch: PendingFetch, error: MillstreamError | None = None) -> None:
         del self._under_way[fetch.fetch_id]
         found = dict(fetch.found) if error is None else {}
         self._events.append(CommittedFetched(fetch.fetch_id, found, error))

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.consumer.membership.values import CoordinatorNode, GroupMetadata
-from millstream.consumer.membership.views import Standing
+from millstream.consumer.membership.views import CommitIdentity
 from millstream.errors import MillstreamError
 from millstream.model import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class Group(Protocol):
+class GroupMember(Protocol):
     """What offsets need of a membership."""
 
     @property
@@ -23,7 +23,7 @@ class Group(Protocol):
     def error(self) -> MillstreamError | None: ...
     def need_coordinator(self) -> None: ...
     def coordinator_lost(self, reason: str, now_ms: int) -> None: ...
-    def standing(self) -> Standing: ...
+    def commit_identity(self) -> CommitIdentity: ...
     def commit_refused(self, code: int, who: GroupMetadata, now_ms: int) -> None: ...
 
 

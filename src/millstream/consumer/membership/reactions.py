@@ -9,7 +9,7 @@ from typing import Final
 from millstream.errors import Action, ErrorCode, for_code
 
 
-class Verdict(Enum):
+class Reaction(Enum):
     """The ways to go on after an error."""
 
     RETRY = auto()
@@ -26,25 +26,25 @@ class Verdict(Enum):
     """The user must be told."""
 
 
-_BY_ACTION: Final[Mapping[Action, Verdict]] = {
-    Action.RETRY: Verdict.RETRY,
-    Action.REFRESH_METADATA: Verdict.RETRY,
-    Action.FIND_COORDINATOR: Verdict.LOOK_UP,
-    Action.REJOIN: Verdict.REJOIN,
+_BY_ACTION: Final[Mapping[Action, Reaction]] = {
+    Action.RETRY: Reaction.RETRY,
+    Action.REFRESH_METADATA: Reaction.RETRY,
+    Action.FIND_COORDINATOR: Reaction.LOOK_UP,
+    Action.REJOIN: Reaction.REJOIN,
 }
 
-_BY_CODE: Final[Mapping[int, Verdict]] = {
-    ErrorCode.ILLEGAL_GENERATION: Verdict.FORGET_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID: Verdict.FORGET_MEMBER,
+_BY_CODE: Final[Mapping[int, Reaction]] = {
+    ErrorCode.ILLEGAL_GENERATION: Reaction.FORGET_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.FORGET_MEMBER,
 }
 
 
-def verdict_on(code: int) -> Verdict:
+def reaction_to(code: int) -> Reaction:
     """What to do about an error code: as its action says, where rejoining has three degrees."""
-    return _BY_CODE.get(code) or _BY_ACTION.get(for_code(code).action, Verdict.FAIL)
+    return _BY_CODE.get(code) or _BY_ACTION.get(for_code(code).action, Reaction.FAIL)
 
 
-def is_passing(error: Exception) -> bool:
+def is_retriable(error: Exception) -> bool:
     """Whether a request that got no answer may get one on the next attempt.
 
     Everything that a network does is of this kind; what a broker or this process refuses is not.

@@ -8,11 +8,11 @@ from typing import Final
 from millstream.consumer.assignors.base import NO_GENERATION, Assignment, ClusterView
 from millstream.consumer.assignors.protocol import PROTOCOL_TYPE, decode_assignment
 from millstream.consumer.membership import leader
-from millstream.consumer.membership.phases import Phase
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.reactions import Reaction, reaction_to
 from millstream.consumer.membership.requests import coordinator_of, leave_error
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.membership.values import Joined, TopicsWatched
-from millstream.consumer.membership.verdicts import Verdict, verdict_on
 from millstream.errors import (
     BrokerError,
     CorruptMessage,
@@ -43,7 +43,7 @@ def coordinator_answered(state: MemberState, response: FindCoordinatorResponse, 
         state.lookup.found(node)
         return
     state.lookup.failed(message or for_code(code).meaning, now_ms)
-    if verdict_on(code) is Verdict.FAIL:
+    if reaction_to(code) is Reaction.FAIL:
         state.fail(_error(state, code, message), now_ms)
 
 
@@ -58,7 +58,7 @@ def join_answered(state: MemberState, response: JoinGroupResponse, now_ms: int) 
     elif code == ErrorCode.MEMBER_ID_REQUIRED:
         state.who = replace(state.who, generation_id=NO_GENERATION, member_id=response.member_id)
         state.exchange, state.retry_at_ms = None, now_ms
-    elif verdict_on(code) is Verdict.REJOIN:
+    elif reaction_to(code) is Reaction.REJOIN:
         state.retry_later(now_ms)
     else:
         _refused(state, code, "JoinGroup", now_ms)
@@ -70,7 +70,7 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     state.protocol_name = response.protocol_name or ""
     state.attempts = state.retry_at_ms = 0
     state.heartbeats.start(state.exchange_sent_ms, now_ms)
-    state.electorate = None
+    state.group_members = None
     state.assignments = []
     leads = response.leader == response.member_id
     state.events.append(Joined(response.generation_id, response.member_id, leads))
@@ -81,38 +81,40 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     elif leads:
         _lead(state, response, now_ms)
     else:
-        state.move_to(Phase.SYNCING, now_ms)
+        state.move_to(MemberPhase.SYNCING, now_ms)
 
 
 def _lead(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
-    state.electorate = leader.read_members(response.members)
-    state.events.append(TopicsWatched(state.electorate.topics))
+    state.group_members = leader.read_members(response.members)
+    state.events.append(TopicsWatched(state.group_members.topics))
     if response.skip_assignment:
         # A static leader is back within its session: the generation and its assignment stand (KIP-814).
         state.must_review = True
-        state.move_to(Phase.SYNCING, now_ms)
+        state.move_to(MemberPhase.SYNCING, now_ms)
     elif has_metadata(state):
         assign(state, now_ms)
     else:
-        state.move_to(Phase.ASSIGNING, now_ms)
+        state.move_to(MemberPhase.ASSIGNING, now_ms)
 
 
 def has_metadata(state: MemberState) -> bool:
     """Whether the leader knows about every topic of the group: that it exists, or that it does not."""
-    return state.electorate is not None and state.looked_up.issuperset(state.electorate.topics)
+    return state.group_members is not None and state.looked_up.issuperset(state.group_members.topics)
 
 
 def assign(state: MemberState, now_ms: int) -> None:
     """As leader, make the assignment and send it."""
     assignor = state.assignor()
-    assert assignor is not None and state.electorate is not None
+    assert assignor is not None and state.group_members is not None
     try:
-        state.assignments = leader.assign(assignor, state.protocol, state.cluster, state.electorate.members)
+        state.assignments = leader.assign(
+            assignor, state.protocol, state.cluster, state.group_members.members
+        )
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
         return
     watch_metadata(state)
-    state.move_to(Phase.SYNCING, now_ms)
+    state.move_to(MemberPhase.SYNCING, now_ms)
 
 
 def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError:
@@ -123,9 +125,9 @@ def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError
 
 def watch_metadata(state: MemberState) -> None:
     """As leader, ask for a rebalance when the partitions are not those that were assigned any more."""
-    if state.electorate is None or state.must_review:
+    if state.group_members is None or state.must_review:
         return
-    topics = state.looked_up.intersection(state.electorate.topics)
+    topics = state.looked_up.intersection(state.group_members.topics)
     current = leader.snapshot(state.cluster, topics, with_racks=bool(state.config.client_rack))
     changed = sorted(t for t in topics if state.assigned_with.setdefault(t, current[t]) != current[t])
     if changed:
@@ -139,24 +141,24 @@ def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms
     """
     state.review = None
     described = response.groups[0] if response.groups else None
-    verdict = verdict_on(described.error_code) if described is not None and described.error_code else None
-    if verdict is Verdict.LOOK_UP:
+    reaction = reaction_to(described.error_code) if described is not None and described.error_code else None
+    if reaction is Reaction.LOOK_UP:
         state.coordinator_lost("it does not know the group", now_ms)
-    if verdict in (Verdict.LOOK_UP, Verdict.RETRY):
+    if reaction in (Reaction.LOOK_UP, Reaction.RETRY):
         state.retry_later(now_ms)
-    elif verdict is None and described is not None and described.group_state == _STABLE:
+    elif reaction is None and described is not None and described.group_state == _STABLE:
         _compare_with_assigned(state, described)
     else:
         state.must_review = False
 
 
 def _compare_with_assigned(state: MemberState, described: DescribedGroup) -> None:
-    assert state.electorate is not None
+    assert state.group_members is not None
     counts = leader.assigned_counts(described)
-    then = ClusterView.of({topic: counts.get(topic, 0) for topic in state.electorate.topics})
+    then = ClusterView.of({topic: counts.get(topic, 0) for topic in state.group_members.topics})
     state.assigned_with = {
         topic: then.racks[topic]
-        for topic in state.electorate.topics
+        for topic in state.group_members.topics
         if topic not in state.looked_up or then.count(topic) != state.cluster.count(topic)
     }
     state.must_review = False
@@ -171,7 +173,7 @@ def sync_answered(state: MemberState, response: SyncGroupResponse, now_ms: int) 
     code = response.error_code
     if code == ErrorCode.NONE:
         _synced(state, response, now_ms)
-    elif verdict_on(code) is Verdict.REJOIN:
+    elif reaction_to(code) is Reaction.REJOIN:
         state.begin("the group began another rebalance", now_ms)
     else:
         _refused(state, code, "SyncGroup", now_ms)
@@ -188,18 +190,18 @@ def _synced(state: MemberState, response: SyncGroupResponse, now_ms: int) -> Non
     except CorruptMessage as error:
         state.fail(error, now_ms)
         return
-    if _is_welcome(state, assignment, now_ms):
+    if _fits_subscription(state, assignment, now_ms):
         _settle(state, assignment, now_ms)
 
 
-def _is_welcome(state: MemberState, assignment: Assignment, now_ms: int) -> bool:
+def _fits_subscription(state: MemberState, assignment: Assignment, now_ms: int) -> bool:
     """Whether the assignment suits the subscription; if not, rejoin.
 
     The subscription may have changed since it was sent. And a static member that is back with another one
     first gets the assignment of its former life (KIP-345). More often than that, the leader is to blame.
     """
     assert state.wanted is not None
-    foreign = sorted({p.topic for p in assignment.partitions if not state.wanted.welcomes(p.topic)})
+    foreign = sorted({p.topic for p in assignment.partitions if not state.wanted.includes(p.topic)})
     if not foreign:
         state.mismatches = 0
         return True
@@ -223,7 +225,7 @@ def _settle(state: MemberState, assignment: Assignment, now_ms: int) -> None:
         state.fail(_assignor_error(assignor.name, "on_assignment", cause), now_ms)
         return
     state.heartbeats.start(state.exchange_sent_ms, now_ms)
-    state.move_to(Phase.SETTLING, now_ms)
+    state.move_to(MemberPhase.SETTLING, now_ms)
     state.assignments = []
     state.settling = frozenset(assignment.partitions)
     leaving = state.ownership.owned - state.settling
@@ -243,7 +245,7 @@ def go_on_settling(state: MemberState, now_ms: int) -> None:
         state.ownership.assign(partitions, state.who.generation_id)
     else:
         state.loss_reason = ""
-        state.move_to(Phase.STABLE, now_ms)
+        state.move_to(MemberPhase.STABLE, now_ms)
 
 
 # ---- heartbeats, leaving, errors ----
@@ -254,7 +256,7 @@ def heartbeat_answered(state: MemberState, response: HeartbeatResponse, now_ms: 
     code = response.error_code
     if code == ErrorCode.NONE:
         state.heartbeats.confirmed(settled=True)
-    elif verdict_on(code) is Verdict.REJOIN:
+    elif reaction_to(code) is Reaction.REJOIN:
         state.heartbeats.confirmed(settled=False)
         rebalance_noticed(state, now_ms)
     else:
@@ -264,19 +266,19 @@ def heartbeat_answered(state: MemberState, response: HeartbeatResponse, now_ms: 
 
 def rebalance_noticed(state: MemberState, now_ms: int) -> None:
     """Another rebalance has begun. A member that is not done with this one takes part when it is."""
-    if state.phase is Phase.ASSIGNING:
+    if state.phase is MemberPhase.ASSIGNING:
         state.begin("the group began another rebalance", now_ms)
-    elif state.phase in (Phase.STABLE, Phase.SETTLING):
+    elif state.phase in (MemberPhase.STABLE, MemberPhase.SETTLING):
         state.request_rejoin("the group is rebalancing")
 
 
 def leave_answered(state: MemberState, response: LeaveGroupResponse, now_ms: int) -> None:
     """The id is given back, or nobody knew it; other errors are not worth a user's attention."""
     code = leave_error(response)
-    verdict = verdict_on(code) if code != ErrorCode.NONE else None
-    if verdict is Verdict.LOOK_UP:
+    reaction = reaction_to(code) if code != ErrorCode.NONE else None
+    if reaction is Reaction.LOOK_UP:
         state.coordinator_lost(for_code(code).meaning, now_ms)
-    if verdict in (Verdict.LOOK_UP, Verdict.RETRY):
+    if reaction in (Reaction.LOOK_UP, Reaction.RETRY):
         state.leaves.failed(now_ms)
     else:
         state.leaves.left()
@@ -284,7 +286,7 @@ def leave_answered(state: MemberState, response: LeaveGroupResponse, now_ms: int
 
 def commit_refused(state: MemberState, code: int, now_ms: int) -> None:
     """A commit as the present member and generation was refused because of who commits."""
-    if verdict_on(code) is Verdict.REJOIN:
+    if reaction_to(code) is Reaction.REJOIN:
         rebalance_noticed(state, now_ms)
     else:
         _refused(state, code, "OffsetCommit", now_ms)
@@ -292,15 +294,15 @@ def commit_refused(state: MemberState, code: int, now_ms: int) -> None:
 
 def _refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
     """Whatever the request was: find the coordinator, join anew, or tell the user; a pause comes first."""
-    verdict = verdict_on(code)
+    reaction = reaction_to(code)
     error = _error(state, code)
-    if verdict is Verdict.LOOK_UP:
+    if reaction is Reaction.LOOK_UP:
         state.coordinator_lost(error.meaning, now_ms)
-    elif verdict is Verdict.FAIL:
+    elif reaction is Reaction.FAIL:
         state.fail(error, now_ms)
-    elif verdict is not Verdict.RETRY:
+    elif reaction is not Reaction.RETRY:
         reason = f"{request} was refused: {error.meaning.rstrip('.')}"
-        state.lose(reason, now_ms, keep_member_id=verdict is Verdict.FORGET_GENERATION)
+        state.lose(reason, now_ms, keep_member_id=reaction is Reaction.FORGET_GENERATION)
     state.retry_later(now_ms)
 
 

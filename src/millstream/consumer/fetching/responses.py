@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from millstream.client.cluster import BrokerInfo
-from millstream.consumer.fetching.buffers import Buffer, Chunk, Cursor, Frame
-from millstream.consumer.fetching.context import Reading, partition_error, wants_metadata
-from millstream.consumer.fetching.events import LeadersTold
+from millstream.consumer.fetching.buffers import BatchCursor, Chunk, Frame
+from millstream.consumer.fetching.context import FetchContext, partition_error, wants_metadata
+from millstream.consumer.fetching.events import NewLeaders
 from millstream.consumer.fetching.position_requests import truncate_if_diverged
-from millstream.consumer.fetching.positions import PartitionState, Phase, Position
-from millstream.consumer.fetching.sessions import FetchPlan
+from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState
+from millstream.consumer.fetching.sessions import FetchRequestData
 from millstream.errors import ErrorCode, OffsetOutOfRangeError, UnknownServerError, for_code
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
@@ -19,18 +19,18 @@ _NO_REPLICA = -1
 _NEWER_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class FetchAnswers:
+class FetchResponses:
     """Puts data into the buffer, and settles the rest."""
 
-    def __init__(self, reading: Reading, buffer: Buffer) -> None:
-        self._reading = reading
-        self._config = reading.config
-        self._buffer = buffer
+    def __init__(self, context: FetchContext) -> None:
+        self._context = context
+        self._config = context.config
+        self._buffer = context.buffer
 
     def take(
         self,
         node_id: int,
-        plan: FetchPlan,
+        plan: FetchRequestData,
         states: Mapping[TopicPartition, PartitionState],
         answers: Mapping[TopicPartition, PartitionData],
         now_ms: int,
@@ -43,18 +43,18 @@ class FetchAnswers:
                 self._take_one(state, plan.fetches[partition].offset, answer, frame, now_ms)
             elif plan.is_full:
                 missing = UnknownServerError(f"{partition} was not answered")
-                self._reading.retry_later(state, missing, now_ms)
-                self._reading.want_metadata([partition.topic])
+                self._context.retry_later(state, missing, now_ms)
+                self._context.want_metadata([partition.topic])
             else:  # a session's answer leaves out what has no news
                 _note_no_data(state, now_ms)
 
     def _take_one(
         self, state: PartitionState, offset: int, answer: PartitionData, frame: Frame, now_ms: int
     ) -> None:
-        assert state.position is not None and state.phase is Phase.FETCHING
+        assert state.position is not None and state.phase is FetchPhase.FETCHING
         ahead = offset != state.position.offset
         if answer.error_code != ErrorCode.NONE:
-            self._reading.positions.rotate(state.partition)
+            self._context.positions.rotate(state.partition)
             self._partition_failed(state, offset, answer.error_code, ahead, frame.node_id, now_ms)
             return
         state.succeeded()
@@ -72,18 +72,18 @@ class FetchAnswers:
     def _diverged(self, state: PartitionState, diverging: EpochEndOffset, ahead: bool, now_ms: int) -> None:
         generation = state.generation
         if not ahead:
-            truncate_if_diverged(self._reading, state, diverging.epoch, diverging.end_offset)
+            truncate_if_diverged(self._context, state, diverging.epoch, diverging.end_offset)
         if state.generation == generation:  # the position stays, and so may the answer
-            self._reading.retry_later(state, UnknownServerError(f"{state.partition} diverges"), now_ms)
+            self._context.retry_later(state, UnknownServerError(f"{state.partition} diverges"), now_ms)
 
     def _prefer(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         """Fetch from this follower from now on, if it is up as far as we know."""
-        if self._reading.positions.is_online(state.partition, node_id):
+        if self._context.positions.is_online(state.partition, node_id):
             state.preferred_replica = node_id
             state.preferred_until_ms = now_ms + self._config.metadata_max_age_ms
         else:
             down = partition_error(ErrorCode.REPLICA_NOT_AVAILABLE, state.partition)
-            self._reading.retry_or_report(state, down, now_ms)
+            self._context.retry_or_report(state, down, now_ms)
 
     def _keep(self, state: PartitionState, offset: int, answer: PartitionData, frame: Frame) -> None:
         assert state.position is not None
@@ -92,7 +92,7 @@ class FetchAnswers:
             return  # fetched ahead of data that has been dropped
         view = memoryview(answer.records)
         aborted = answer.aborted_transactions or ()
-        cursor = Cursor(state.partition, Position(offset), view, aborted, self._config)
+        cursor = BatchCursor(state.partition, FetchPosition(offset), view, aborted, self._config)
         self._buffer.add(Chunk(cursor, view, state.generation, frame))
         state.caught_up_since_ms = None
 
@@ -102,18 +102,18 @@ class FetchAnswers:
         error = partition_error(code, state.partition)
         state.preferred_replica = None
         if ahead:  # it is asked for again when its turn comes, and judged then
-            self._reading.retry_later(state, error, now_ms)
-            self._reading.want_metadata([state.partition.topic] if wants_metadata(error) else [])
+            self._context.retry_later(state, error, now_ms)
+            self._context.want_metadata([state.partition.topic] if wants_metadata(error) else [])
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # A follower may lag behind the leader: only the leader's word counts. (Which of them has answered
             # is not what is preferred now: the advice may have grown old while the fetch was waiting there.)
             if state.leader is not None and node_id == state.leader.node_id:
                 gone = OffsetOutOfRangeError(offsets={state.partition: offset})
-                self._reading.reset_or_report(state, gone)
+                self._context.reset_or_report(state, gone)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             state.error = for_code(code)(f"{state.partition} at offset {offset}")
         else:
-            self._reading.retry_or_report(state, error, now_ms)
+            self._context.retry_or_report(state, error, now_ms)
 
     def tell_leaders(
         self,
@@ -134,7 +134,7 @@ class FetchAnswers:
             brokers = tuple(
                 BrokerInfo(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints
             )
-            self._reading.tell(LeadersTold(known, brokers))
+            self._context.tell(NewLeaders(known, brokers))
 
 
 def _note_offsets(state: PartitionState, answer: PartitionData) -> None:
