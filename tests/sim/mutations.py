@@ -287,7 +287,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         "an asynchronous commit is repeated although a later one was made", _async_repeats
     ),
     "acknowledges-early": Mutation(
-        "the coordinator responses before its records are on the disk", _acknowledges_early
+        "the coordinator answers before its records are on the disk", _acknowledges_early
     ),
     "accepts-stale-commits": Mutation(
         "the coordinator stores the commits of old generations and former members", _accepts_stale_commits

@@ -1,4 +1,4 @@
-"""The consumer: pure cores (membership, offsets, fetcher, assignors), their driver, the public classes."""
+"""The consumer: public classes, the user's thread, the driver, and pure cores in packages of their own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AsyncConsumer: the same consumer for asyncio. Every method is awaited, and none blocks the event loop.
+"""AsyncConsumer: Consumer for asyncio. Every method is awaited, and none blocks the event loop.
 
-It drives a ``Consumer`` on a thread of its own, so both have one behaviour. The rebalance listener's methods
+It runs a ``Consumer`` on a thread of its own, so both behave alike. The rebalance listener's methods
 may be coroutines: they run on the event loop, and the rebalance waits for them.
 """
 
@@ -69,7 +69,7 @@ class AsyncConsumer:
     # --- reading
 
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records:
-        """See ``Consumer.poll``. A poll that is cancelled has handed nothing out."""
+        """See ``Consumer.poll``. A cancelled poll takes no records."""
         return await self._call(self._consumer.poll, timeout, max_records)
 
     async def poll_arrow(
@@ -78,7 +78,7 @@ class AsyncConsumer:
         return await self._call(self._consumer.poll_arrow, timeout, max_records, headers)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one by one, for ever; a commit in the loop covers the records that it has seen."""
+        """Records one by one, without end; a commit in the loop covers the records that it has seen."""
         while not self._session.is_closed:
             record = self._session.next_fetched()
             if record is None:
@@ -98,7 +98,7 @@ class AsyncConsumer:
         loop = asyncio.get_running_loop()
 
         def tell(stored: dict[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
-            assert callback is not None, "only told where there is one"
+            assert callback is not None, "only called if there is one"
             loop.call_soon_threadsafe(callback, stored, error)
 
         await self._call(self._consumer.commit_async, offsets, None if callback is None else tell)
@@ -214,7 +214,7 @@ class AsyncConsumer:
             self._busy = False
 
     async def _interrupt(self, running: Future[Any], *, polls: bool) -> None:
-        """End a call that nobody waits for any more; what it has handed out meanwhile is read again."""
+        """End a call whose task was cancelled; records that it has taken meanwhile are read again."""
         if not running.cancelled():
             self._consumer.wakeup()
             ended = asyncio.wrap_future(running)

@@ -1,4 +1,4 @@
-"""Loads the compiled decoder in the background."""
+"""Loads the compiled decoder on a thread in the background."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Consumer:
                 self.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more: leave the group after on_revoked, or drop what was assigned."""
+        """Read nothing: leave the group after on_revoked, or drop the assigned partitions."""
         with self._alone:
             with self._session.changing():
                 self._driver.unsubscribe()
@@ -108,7 +108,7 @@ class Consumer:
             return self._driver.subscription.topics
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without sharing. New partitions of a topic are your business."""
+        """Read exactly these partitions, without a group. New partitions of a topic are not picked up."""
         wanted = [partition_of(each) for each in partitions]
         with self._session.changing():
             self._driver.subscription.choose_partitions()
@@ -122,17 +122,16 @@ class Consumer:
     # --- reading
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Records:
-        """Wait for records up to ``timeout`` seconds, and return those there are, up to max_poll_records.
+        """Wait for records for at most ``timeout`` seconds; at most ``max_records`` (max_poll_records).
 
-        Also the place where rebalance and commit callbacks run, where offsets are committed automatically,
-        and where errors are raised.
+        Runs rebalance and commit callbacks, commits automatically, and raises errors.
         """
         limit = self._config.max_poll_records if max_records is None else record_limit(max_records)
         with self._alone:
             return self._session.poll(self, limit, seconds(timeout))
 
     def poll_arrow(self, timeout: float = 1.0, max_records: int | None = None, headers: bool = False) -> Any:
-        """As ``poll``, but all that is ready, as one ``pyarrow.RecordBatch``, with ``headers`` if wanted."""
+        """As ``poll``, but all records that are ready, as one ``pyarrow.RecordBatch``."""
         key_type = arrow.column_type(self._config.key_deserializer, "key_deserializer")
         value_type = arrow.column_type(self._config.value_deserializer, "value_deserializer")
         limit = _NO_LIMIT if max_records is None else record_limit(max_records)
@@ -141,9 +140,9 @@ class Consumer:
             return arrow.to_record_batch(records.columns, key_type, value_type, headers=headers)
 
     def __iter__(self) -> Iterator[Record]:
-        """Records one by one, for ever, until ``wakeup`` or ``close`` ends it.
+        """Records one by one, without end, until ``wakeup`` or ``close``.
 
-        A commit in the loop covers the records that the loop has seen, the present one included.
+        A commit in the loop covers the records that the loop has seen, the current one included.
         """
         session = self._session
         iteration, callbacks = session.progress.iteration, self._driver.callbacks
@@ -160,9 +159,9 @@ class Consumer:
     # --- committing
 
     def commit(self, offsets: OffsetsToCommit | None = None, timeout: float | None = None) -> None:
-        """Commit and wait: what was handed out, or exactly ``offsets`` (the next ones to read).
+        """Commit ``offsets`` (the next ones to read), or what poll() has returned, and wait.
 
-        Repeats until it is stored; raises CommitFailedError when this member no longer owns the partitions.
+        Retries until it is stored; raises CommitFailedError when this member no longer owns the partitions.
         """
         with self._alone:
             self._session.calls.commit(offsets, self._deadline(timeout))
@@ -172,7 +171,7 @@ class Consumer:
     ) -> None:
         """Commit without waiting. ``callback(offsets, error)`` is called in a later poll, commit or close.
 
-        It is not repeated when it fails, so it never overwrites a later commit.
+        A failed commit is not repeated, so it never overwrites a later one.
         """
         with self._alone:
             self._session.check_open()
@@ -195,7 +194,7 @@ class Consumer:
             return self._session.calls.position(where, self._deadline(timeout))
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Read on from another offset, from the next poll on."""
+        """Continue at another offset, from the next poll on."""
         with self._session.changing():
             self._positions.seek(partition_of(partition), offset)
 
@@ -220,7 +219,7 @@ class Consumer:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Where each partition's log begins."""
+        """The first offset of each partition's log."""
         return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
 
     def end_offsets(
@@ -238,7 +237,7 @@ class Consumer:
         return {partition: place.offset for partition, place in found.items() if place is not None}
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many records lie between the position and the end, as far as it is known without asking."""
+        """How many records are between the position and the end, if that is known without asking a broker."""
         where = partition_of(partition)
         with self._session.opened():
             return self._session.progress.lag(where)
@@ -251,13 +250,14 @@ class Consumer:
             self._positions.pause(map(partition_of, partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions."""
+        """Return records of paused partitions again."""
         with self._session.changing():
             self._positions.resume(map(partition_of, partitions))
 
     def fetch_until(self, partition: TopicPartition, end: int | None) -> None:
-        """Fetch nothing of this partition from offset ``end`` on, for whoever will not read further; None: no
-        end. Records behind it that came with others are handed out all the same.
+        """Fetch nothing of this partition from offset ``end`` on; None removes the end.
+
+        Records after it that came in the same batch are returned anyway.
         """
         with self._session.changing():
             self._positions.fetch_until(partition_of(partition), end)
@@ -282,15 +282,15 @@ class Consumer:
     # --- life
 
     def wakeup(self) -> None:
-        """Make the present or the next blocking call raise WakeupError; from any thread or signal handler."""
+        """Make the current or the next blocking call raise WakeupError; from any thread or signal handler."""
         self._session.waits.wakeup()
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
-        """Commit where that is automatic, run on_revoked, leave the group, and end. Repeating is harmless."""
+        """Commit if enable_auto_commit is on, run on_revoked, leave the group, and end. May be repeated."""
         self._session.close(self, seconds(timeout))
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group."""
+        """This consumer's identity in its group."""
         with self._session.opened():
             metadata = self._driver.group_metadata()
         if metadata is None:

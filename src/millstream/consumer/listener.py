@@ -1,4 +1,4 @@
-"""RebalanceListener: the user's code that runs when partitions come and go."""
+"""RebalanceListener: the user's code that runs when partitions are assigned, revoked or lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class RebalanceListener:
     """
 
     def on_assigned(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        """These partitions are new, and nothing of them has been read yet: the place to seek."""
+        """These partitions are new, and nothing of them has been read yet: seek here."""
 
     def on_revoked(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        """These partitions are given up after this call: the place to commit what is done."""
+        """These partitions are given up after this call: commit here what is done."""
 
     def on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        """These partitions are gone, and may have another owner already: too late to commit.
+        """These partitions are lost, and may have another owner already: it is too late to commit.
 
         Unless it is overridden, ``on_revoked`` is called, as in Kafka.
         """

@@ -20,7 +20,7 @@ class SubscriptionMode(Enum):
 
 
 class SubscriptionState:
-    """The present choice. Changing between its kinds goes through ``clear``."""
+    """The current subscription or assignment. ``clear`` comes before a change of mode."""
 
     def __init__(self, *, exclude_internal: bool) -> None:
         self._exclude_internal = exclude_internal
@@ -34,7 +34,7 @@ class SubscriptionState:
 
     @property
     def accepts(self) -> Callable[[str], bool] | None:
-        """Which topics the pattern matches; None without one."""
+        """Whether a topic matches the pattern; None without a pattern."""
         return None if self.pattern is None else self._matches
 
     def choose_topics(self, topics: Iterable[str]) -> None:
@@ -54,7 +54,7 @@ class SubscriptionState:
         self.topics, self.pattern = frozenset(), None
 
     def update_topics(self, cluster: Cluster) -> bool:
-        """Follow the topics that match the pattern; returns whether they have changed."""
+        """Update the topics that match the pattern; returns whether they have changed."""
         if self.mode is not SubscriptionMode.PATTERN:
             return False
         before, self.topics = self.topics, self._matching(cluster)

@@ -132,7 +132,7 @@ def test_a_rebalance_that_waits_for_too_long() -> None:
             hand.beat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert hand.membership.assignment
     hand.after(1)
-    assert "a rebalance waited in vain" in hand.event(Lost).reason
+    assert "while a rebalance waited for it" in hand.event(Lost).reason
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ _SHUT: Final = -_UNREACHED
 
 @dataclass(frozen=True, slots=True)
 class PartitionBlock:
-    """Partitions that only their number tells apart. ``far`` members may have them, from another rack."""
+    """Partitions of which only the number matters. ``far`` members may have them, from another rack."""
 
     size: int
     near: Sequence[int]
@@ -55,7 +55,7 @@ def balance(blocks: Sequence[PartitionBlock], owned: Sequence[dict[int, int]]) -
 
 
 class _Flow:
-    """The counts as they change. The last member is the storeroom, where unassigned partitions lie."""
+    """The counts as they change. The last member is the storeroom, which holds unassigned partitions."""
 
     def __init__(self, blocks: Sequence[PartitionBlock], owned: Sequence[dict[int, int]]) -> None:
         self.store = len(owned)
@@ -122,7 +122,7 @@ class _Flow:
         """Let partitions flow from members with more than ``keep`` to members with less than ``fill``.
 
         Only paths that cost less than ``limit`` are taken. Returns the members that can still be reached when
-        no path is left; None when nobody has more, or nobody has less.
+        no path is left; None when no member has more, or none has less.
         """
         while True:
             sources = [member for member in part if self.spare(member, keep) > 0]
@@ -283,7 +283,7 @@ class _PathSearch:
         return block in self._flow.held[node] and cost == self._flow.cost_to_give(node, block)
 
     def _send(self, path: Sequence[int], amount: int) -> None:
-        """Send at most so many partitions along the path: as many as pass at its present cost."""
+        """Send at most ``limit`` partitions along the path: as many as pass at its current cost."""
         flow = self._flow
         hops = [
             (path[start], path[start + 1] - self._blocks_from, path[start + 2])

@@ -29,7 +29,7 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member tells the leader.
+    """What a member sends to the leader.
 
     ``owned_partitions`` are those it has not given up, as of ``generation_id``; an eager member owns none
     when it joins. ``group_instance_id`` is set for a static member.
@@ -143,7 +143,7 @@ def in_order(members: Members) -> list[str]:
 
 
 def subscribed_topics(cluster: ClusterView, members: Members) -> list[str]:
-    """The topics that somebody subscribed to and that have partitions, sorted."""
+    """The topics that a member subscribed to and that have partitions, sorted."""
     topics = {topic for subscription in members.values() for topic in subscription.topics}
     return sorted(topic for topic in topics if cluster.count(topic))
 

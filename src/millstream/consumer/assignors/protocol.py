@@ -1,7 +1,7 @@
 """Subscriptions and assignments as bytes: what members of a group of type ``consumer`` send each other.
 
 Each starts with its version. Newer versions only add to the end, so a reader takes what it knows of a version
-from the future and ignores the rest. Bytes that end too early or make no sense raise CorruptMessage.
+from the future and ignores the rest. Truncated or invalid bytes raise CorruptMessage.
 """
 
 from __future__ import annotations

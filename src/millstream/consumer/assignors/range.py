@@ -1,4 +1,4 @@
-"""Range: each topic by itself is cut into as many runs of partitions as it has members."""
+"""RangeAssignor: each topic is cut into runs of partitions, one for each member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the setting ``partition_assignment_strategy`` to assignors, in the order of preference."""
+"""The built-in assignors, and from partition_assignment_strategy to assignors in order of preference."""
 
 from __future__ import annotations
 

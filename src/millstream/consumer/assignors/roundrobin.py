@@ -1,4 +1,4 @@
-"""RoundRobin: all partitions of all topics are dealt out one by one, as cards are."""
+"""RoundRobinAssignor: partitions of all topics, dealt to the members one by one."""
 
 from __future__ import annotations
 

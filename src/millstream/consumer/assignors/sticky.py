@@ -38,7 +38,7 @@ Owners = dict[TopicPartition, int]
 
 
 class _StickyBase(Assignor):
-    """What both assignors share: who had what, and who is to have what."""
+    """What both assignors share: previous owners, and the new assignment."""
 
     @abstractmethod
     def claim(self, subscription: Subscription) -> Claim:
@@ -89,7 +89,7 @@ class StickyAssignor(_StickyBase):
 class CooperativeStickyAssignor(_StickyBase):
     """Sticky, for members that go on working with what they own while the group rebalances.
 
-    A partition that is to move is given to nobody at first. Its owner sees it missing, gives it up and
+    A partition that is to move is given to no member at first. Its owner sees it missing, gives it up and
     rejoins; then it is free, and the next round hands it over without moving anything else.
     """
 

@@ -1,4 +1,4 @@
-"""The user data of Kafka's two sticky assignors, with which a member tells the leader what it had before."""
+"""User data of Kafka's two sticky assignors: what a member had before, for the leader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StickyUserData(Data, versions=(0, 1)):
 
 
 class CooperativeStickyUserData(Data, versions=(0, 0)):
-    """Partitions need not be told again: the subscription itself has them."""
+    """Without the partitions, which the subscription itself has."""
 
     generation: int = int32()
 

@@ -1,6 +1,6 @@
 """``poll_arrow``: records as one Arrow record batch.
 
-Columns that lie in arrays are copied once, into the buffers of the batch; no object is made for a record.
+Array-backed columns are copied once, into the buffers of the batch; no object is made for a record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.errors import ConfigError
 from millstream.serde import FORMATS, format_name
 
 _SAME_ROWS: Final = 1 << 16
-"""A column of so many equal numbers is made once; larger batches have one of their own."""
+"""Up to this length, columns of equal numbers are slices of one shared array."""
 
 
 def column_type(deserializer: object, setting: str) -> Any:
@@ -36,14 +36,14 @@ def column_type(deserializer: object, setting: str) -> Any:
 
 
 def to_record_batch(columns: Sequence[Columns], key_type: Any, value_type: Any, *, headers: bool) -> Any:
-    """Put columns together, one row a record."""
+    """Join columns into one batch, one row a record."""
     import pyarrow as pa
 
     sizes = [len(part) for part in columns]
     topics = tuple(dict.fromkeys(part.topic for part in columns))
     places = _repeated([topics.index(part.topic) for part in columns], sizes, pa.int32())
     arrays = [
-        pa.DictionaryArray.from_arrays(places, _words(topics), safe=False),  # the places are our own
+        pa.DictionaryArray.from_arrays(places, _words(topics), safe=False),  # the indices are our own
         _repeated([part.partition for part in columns], sizes, pa.int32()),
         joined([part.offsets for part in columns], pa.int64()),
         joined([part.timestamps for part in columns], pa.timestamp("ms", "UTC")),
@@ -91,7 +91,7 @@ def _repeated(values: Sequence[int], sizes: Sequence[int], kind: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _same(value: int, kind: Any) -> Any:
-    """One number many times, which many batches show parts of: nobody can write to it."""
+    """One number many times, read-only: many batches share slices of it."""
     import numpy as np
 
     array = np.full(_SAME_ROWS, value, kind.to_pandas_dtype())
@@ -120,7 +120,7 @@ def _array(part: Sequence[Any], kind: Any) -> Any:
 
 
 # ``pyarrow.array`` imports pandas, if it is installed, to see whether it was given one of its objects. That
-# takes longer than all else that a first poll has to do: so what that is made of is put together here.
+# takes longer than the rest of a first poll, so arrays are built from buffers here.
 
 
 def _from_objects(objects: Sequence[Any], kind: Any) -> Any:
@@ -143,7 +143,7 @@ def _from_objects(objects: Sequence[Any], kind: Any) -> Any:
 
 
 def _from_numpy(array: Any, kind: Any, valid: Any = None) -> Any:
-    """Numbers as they lie there, which are of the kind's size; ``valid``: which are not null."""
+    """An Arrow array over ``array``, whose items have the type's size; ``valid``: which are not null."""
     import numpy as np
     import pyarrow as pa
 
@@ -153,7 +153,7 @@ def _from_numpy(array: Any, kind: Any, valid: Any = None) -> Any:
 
 
 def _gather(parts: Sequence[Fields], kind: Any) -> Any:
-    """Binary or text from the places where it lies, copied once."""
+    """Gather binary or text fields into one Arrow array, copied once."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""Decoded records as columns: one sequence for each field, instead of one object for each record.
+"""Columns: decoded records as one sequence for each field, instead of one object for each record.
 
-This is where bytes become values, and the only place that knows which decoder does it. What makes records,
-Arrow batches or tables of them asks for no more than ``Columns`` promises.
+This is where bytes become values. Only this module knows which decoder does it: records, Arrow batches and
+tables are made from ``Columns``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _STRETCH_BYTES: Final = 1 << 20
-"""So much is decoded in one go: enough to be fast, little to have done in vain."""
+"""How much is decoded in one go: enough to be fast, little enough to discard."""
 _STRETCH_BATCHES: Final = 1024
 _DECOMPRESSED_BYTES: Final = 4 << 20
 """The same for what comes out of compressed batches; one that does not fit is decompressed on its own."""
 _RATIO: Final = 8
-"""So many times larger may batches be when they are decompressed. If not one of them fits: more room."""
+"""How much larger batches may get when they are decompressed. If none of them fits, more room is taken."""
 _COVERED: Final = BATCH_OVERHEAD - CRC_START
 _MIN_RECORD_BYTES: Final = 7
-"""No record is shorter: a count beyond that is a lie."""
+"""The shortest record: a higher record count is wrong."""
 _memory: Final = RecycledMemory()
-"""Where decompressed records lie, for as long as somebody has columns of them."""
+"""The memory of decompressed records, in use while columns refer to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Columns:
 
     The columns are equally long. All records share the timestamp's type and the leader epoch, which is None
     where the log does not know it. Keys and values are bytes or None, or what a deserializer made of them.
-    Columns may lie in arrays, see ``fields``.
+    Columns may be arrays, see ``fields``.
     """
 
     topic: str
@@ -83,7 +83,7 @@ class Columns:
         return sum(len(each) for column in (self.keys, self.values, headers) for each in column if each)
 
     def rows(self, start: int, stop: int) -> Columns:
-        """The rows from ``start`` to before ``stop``, which must lie within the columns."""
+        """The rows from ``start`` to before ``stop``, which must be within the columns."""
         if start == 0 and stop == len(self):
             return self
         return Columns(
@@ -128,7 +128,7 @@ class Stretch:
 def decode_columns(
     batch: memoryview, header: BatchHeader, partition: TopicPartition, *, max_decompressed_bytes: int
 ) -> Columns:
-    """Decode the records of one batch, whose CRC is not looked at; raises CorruptBatch."""
+    """Decode the records of one batch, without checking its CRC; raises CorruptBatch."""
     loops = kernels(len(batch))
     if loops is not None:
         columns = decode_compiled(loops, batch, header, partition, max_decompressed_bytes)
@@ -192,10 +192,10 @@ def decode_stretch(
     skip_transactional: bool,
     max_payload_bytes: int,
 ) -> Stretch | None:
-    """Decode batches from a position on, as far as they need no judgement; None if already the first does.
+    """Decode batches from ``position`` on, up to one that is left to the caller; None if that is the first.
 
-    Need judgement: control and damaged batches, those that are cut or out of order or compressed otherwise
-    than the first, and, if they are to be skipped, those of transactions.
+    Left to the caller are control and damaged batches, those that are cut, out of order or compressed in
+    another way than the first, and transactional ones if ``skip_transactional``.
     """
     import numpy as np
 
@@ -239,7 +239,7 @@ def _decompressed(
     moved = table[: len(ends)].copy()
     moved[:, decode.PAYLOAD_END] = ends
     moved[:, decode.START] = [0, *ends[:-1]][: len(ends)]
-    # Who keeps a few records is not to keep much more memory than they take.
+    # A few records must not keep much more memory than they need.
     plain = room[:end] if 2 * end > len(room) else bytes(room[:end])
     return np.frombuffer(plain or b"\0", np.uint8), moved
 

@@ -1,6 +1,6 @@
-"""Columns that lie in arrays, as the compiled decoder leaves them, and look like sequences of objects.
+"""Array-backed columns, as the compiled decoder leaves them, that look like sequences of objects.
 
-Objects are made when somebody looks. Whoever wants arrays takes them as they are.
+Objects are made on access. Arrow uses the arrays as they are.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Fields(Sequence[Any]):
 
     @property
     def span(self) -> tuple[int, int]:
-        """From where to where the pieces lie; there must be one."""
+        """The start of the first piece and the end of the last; there must be one."""
         return int(self.starts[0]), int(self.starts[-1]) + max(0, int(self.sizes[-1]))
 
     def tolist(self) -> list[Any]:
@@ -96,7 +96,7 @@ class Fields(Sequence[Any]):
 
         if not len(self):
             return []
-        start, end = self.span  # with what lies between: memory that is not touched costs nothing
+        start, end = self.span  # with the gaps: memory that is not touched costs nothing
         packed = np.empty(_LIST_OVERHEAD * (1 + len(self)) + end - start, np.uint8)
         self.kernels.pack(self.data, self.starts, self.sizes, self.kind, packed)
         objects: list[Any] = marshal.loads(packed.data)
@@ -123,7 +123,7 @@ class AsciiTexts(Texts):
 
 
 class HeaderFields(Sequence[tuple[Header, ...]]):
-    """The headers of records, read when somebody looks; a negative place stands for none."""
+    """The headers of records, read on access; a negative place means none."""
 
     __slots__ = ("data", "places")
 
@@ -160,7 +160,7 @@ class HeaderFields(Sequence[tuple[Header, ...]]):
 
 
 def _read_headers(data: memoryview, position: int) -> tuple[Header, ...]:
-    """The headers at a place that the decoder has looked at."""
+    """The headers at a place that the decoder has checked."""
     count, position = read_varint(data, position)
     headers: list[Header] = []
     for _ in range(count):

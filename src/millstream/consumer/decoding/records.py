@@ -1,4 +1,4 @@
-"""What ``poll()`` returns: a sequence of records, built one by one from columns as they are looked at."""
+"""Record and Records: what ``poll()`` returns; records are built from columns when they are accessed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _new_record = partial(tuple.__new__, Record)
 class Records(Sequence[Record]):
     """Records of any number of partitions; those of one partition are in the order of their offsets.
 
-    Each look at a record builds it anew. Slices, and the parts of ``by_partition``, are views of the same
+    Each access to a record builds it again. Slices, and the parts of ``by_partition``, are views of the same
     columns.
     """
 
@@ -120,7 +120,7 @@ class Records(Sequence[Record]):
 
 
 def records_of(part: Columns, topics: Iterable[str] | None = None) -> Iterator[Record]:
-    """The records of one part, built as they are asked for. ``topics``: its topic, once for each of them."""
+    """The records of one part, built when they are read. ``topics``: its topic, once for each of them."""
     return map(
         _new_record,
         zip(

@@ -1,4 +1,4 @@
-"""Fetched data that waits to be handed out, as raw bytes: it is decoded batch by batch, when it is wanted.
+"""Fetched data that waits for the user, as raw bytes: decoded batch by batch, when it is returned.
 
 A fetch response is one frame in memory, and holds a chunk for each partition that has data. A chunk keeps its
 whole frame alive, so frames are what is counted against the limit.
@@ -49,10 +49,10 @@ class Frame:
 
 
 class BatchCursor:
-    """A place in a chunk. FetchContext moves it; a copy can be moved and then be kept or thrown away.
+    """A position in a chunk. Reading moves it; a copy can be moved, and kept or discarded.
 
     With read_committed, batches of aborted transactions are skipped: the broker lists these transactions, and
-    each ends at its marker. Markers and other control batches are never handed out.
+    each ends at its marker. Markers and other control batches are never returned.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class BatchCursor:
         self._at = 0
         self._columns: Columns | None = None
         self._row = 0
-        # Where reading goes on after the columns at hand: in the data, and in the log.
+        # Where reading goes on after the current columns: in the data, and in the log.
         self._end = 0
         self._end_offset = 0
         self._aborted = sorted((one.first_offset, one.producer_id) for one in aborted)
@@ -94,7 +94,7 @@ class BatchCursor:
         self._aborting: frozenset[int] = frozenset()
 
     def copy(self) -> BatchCursor:
-        """One that moves without this one. (Each poll makes one: it is written out, as that is faster.)"""
+        """An independent copy. (Each poll makes one, so it is spelled out: that is faster.)"""
         twin = BatchCursor.__new__(BatchCursor)
         twin.partition, twin.position = self.partition, self.position
         twin._view, twin._config = self._view, self._config
@@ -123,7 +123,7 @@ class BatchCursor:
         return self._columns.rows(self._row, min(self._row + limit, len(self._columns)))
 
     def advance(self, rows: int) -> None:
-        """So many rows of what ``peek`` gave have been read."""
+        """``rows`` of the columns that ``peek`` returned have been read."""
         columns = self._columns
         assert columns is not None and self._row + rows <= len(columns)
         if rows == 0:
@@ -140,7 +140,7 @@ class BatchCursor:
         return header
 
     def _whole_batch(self) -> BatchHeader | None:
-        """The header of the batch at hand; None at the end, and where the rest is too short for a batch."""
+        """The header of the current batch; None at the end, and where the rest is too short for a batch."""
         if len(self._view) - self._at < BATCH_OVERHEAD:
             return None
         try:
@@ -150,7 +150,7 @@ class BatchCursor:
         return header if header.size <= len(self._view) - self._at else None
 
     def _open_stretch(self) -> bool:
-        """Decode the batches at hand in one go, as far as they need no further look; whether any do not."""
+        """Decode the next batches in one go, as far as the compiled decoder can; whether there were any."""
         loops = kernels()
         if loops is None or len(self._view) - self._at < BATCH_OVERHEAD:
             return False
@@ -170,7 +170,7 @@ class BatchCursor:
         return True
 
     def _open(self, header: BatchHeader) -> None:
-        """Decode the batch at hand, or pass over it when there is nothing in it for the user."""
+        """Decode the current batch, or skip it if it has nothing for the user."""
         self._end, self._end_offset = self._at + header.size, header.next_offset
         epoch = header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
         batch = self._view[self._at : self._at + header.size]
@@ -193,7 +193,7 @@ class BatchCursor:
         self._show(columns)
 
     def _show(self, columns: Columns) -> None:
-        """Hand these out from the position on; a batch may begin before it, or end there."""
+        """Return these from the position on; a batch may begin before it, or end there."""
         offsets = columns.offsets
         is_behind = len(columns) > 0 and offsets[0] >= self.position.offset  # nearly always: no search then
         self._row = 0 if is_behind else bisect_left(offsets, self.position.offset)
@@ -203,14 +203,14 @@ class BatchCursor:
             self._columns = columns
 
     def _leave(self, leader_epoch: int | None) -> None:
-        """Go on behind the columns at hand, also over offsets that compaction has taken out of their end."""
+        """Go on after the current columns, also past offsets that compaction removed at their end."""
         self._at = self._end
         self._columns, self._row = None, 0
         if self._end_offset > self.position.offset:
             self.position = FetchPosition(self._end_offset, leader_epoch)
 
     def _is_hidden(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Whether the batch is for other eyes: control records, or data of an aborted transaction."""
+        """Whether the batch is not for users: control records, or data of an aborted transaction."""
         if self._config.read_committed and header.producer_id >= 0:
             self._begin_aborted(header.last_offset)
             if header.is_control and self._is_abort_marker(batch):
@@ -220,7 +220,7 @@ class BatchCursor:
         return header.is_control
 
     def _begin_aborted(self, offset: int) -> None:
-        """Take note of the aborted transactions that have begun at this offset."""
+        """Note the aborted transactions that have begun at this offset."""
         while self._begun < len(self._aborted) and self._aborted[self._begun][0] <= offset:
             self._aborting |= {self._aborted[self._begun][1]}
             self._begun += 1
@@ -230,13 +230,13 @@ class BatchCursor:
         return bool(records) and read_control_type(records[0].key) == ControlType.ABORT
 
     def _named(self, error: CorruptBatch, header: BatchHeader | None) -> CorruptBatch:
-        """The same error, saying where it is and how to go past it."""
+        """The same error, with its place and how to skip it."""
         past = f"; seek to {header.next_offset} to go past it" if header is not None else ""
         return type(error)(f"{self.partition} at offset {self.position.offset}: {error}{past}")
 
 
 class Chunk:
-    """The data of one partition from one response, as far as it has not been handed out."""
+    """The data of one partition from one response that was not returned yet."""
 
     __slots__ = ("cursor", "end_offset", "frame", "generation", "partition", "start_offset")
 
@@ -247,7 +247,7 @@ class Chunk:
         self.frame = frame
         self.start_offset = cursor.position.offset
         self.end_offset = _end_offset(view)
-        """Where the data ends, by its headers; None when they make no sense."""
+        """The offset after the data, by its headers; None when they are invalid."""
 
 
 def _end_offset(view: memoryview) -> int | None:
@@ -291,7 +291,7 @@ class Buffer:
         self._by_partition[chunk.partition].append(chunk)
 
     def drop(self, chunk: Chunk) -> None:
-        """Let go of a chunk, if it is still here."""
+        """Drop a chunk, if it is still here."""
         if chunk not in self._chunks:
             return
         del self._chunks[chunk]
@@ -306,7 +306,7 @@ class Buffer:
                 del self._held[chunk.frame.node_id]
 
     def drop_stale(self) -> None:
-        """Let go of everything that belongs to a position which has been left."""
+        """Drop everything that was fetched for an earlier position."""
         for chunk in [chunk for chunk in self._chunks if self._is_stale(chunk)]:
             self.drop(chunk)
 
@@ -329,7 +329,7 @@ class Buffer:
         return self._by_partition.get(partition, [])
 
     def ready(self) -> Iterator[Chunk]:
-        """What may be handed out, in order."""
+        """The chunks that may be drained, in order."""
         return (chunk for chunk in self._chunks if not self._is_stale(chunk) and not self._is_paused(chunk))
 
     def _is_stale(self, chunk: Chunk) -> bool:

@@ -1,4 +1,4 @@
-"""What the parts of the fetcher share: config, positions, tokens, and how they treat failures."""
+"""FetchContext: what the parts of the fetcher share: config, positions, buffer, events, failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.model import TopicPartition
 
 
 class FetchContext:
-    """The common ground of the fetcher's parts, and their mail to the driver."""
+    """State and helpers that all parts of the fetcher use."""
 
     def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
         self.config = config
@@ -68,7 +68,7 @@ class FetchContext:
         state.last_error = error
 
     def reset_or_report(self, state: PartitionState, error: Exception) -> None:
-        """The position is of no use: find another as auto.offset.reset says, or leave it to the user."""
+        """The position is unusable: find another as auto.offset.reset says, or report ``error``."""
         strategy = self.reset_strategy
         if strategy is None:
             state.error = error
@@ -78,7 +78,7 @@ class FetchContext:
         state.reset(strategy)
 
     def by_leader(self, states: Iterable[PartitionState], now_ms: int) -> dict[int, list[PartitionState]]:
-        """The partitions of each leader. Where there is none, metadata is asked for, again and again."""
+        """The partitions of each leader. Where there is none, metadata is refreshed until there is."""
         groups: defaultdict[int, list[PartitionState]] = defaultdict(list)
         for state in states:
             if state.without_leader or state.leader is None:

@@ -1,7 +1,7 @@
-"""Handing records out: from chunks to columns of deserialized records, and what stands in the way.
+"""drain: from fetched chunks to columns of deserialized records.
 
-``draw`` touches nothing but the chunks that it is given, and changes none of them: it may run on the user's
-thread while the fetcher works on another one. What it drew counts when the fetcher has accepted it.
+It reads the chunks that it is given and changes nothing, so it may run on the user's thread while the fetcher
+works on another one. What was drained counts once the fetcher has accepted it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from millstream.serde import deserialization_error
 Deserializer = Callable[[bytes], Any]
 
 _MAX_BYTES: Final = 64 << 20
-"""Not much more than that is drawn in one go: compressed data may become very large."""
+"""Drain not much more than that in one go: compressed data may become very large."""
 _MAX_PLAIN_BYTES: Final = 1 << 18
 """The same while the plain decoder works: the compiled one will soon be there for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deserializers:
-    """What to make of keys and values; None leaves them as they are. Nulls stay None."""
+    """The deserializers of keys and values; None leaves the bytes as they are. Nulls stay None."""
 
     key: Deserializer | None = None
     value: Deserializer | None = None
@@ -44,7 +44,7 @@ RAW = Deserializers()
 
 @dataclass(slots=True)
 class DrainedChunk:
-    """What was drawn from one chunk, from an offset on; the chunk is to stand at ``cursor`` afterwards."""
+    """What was drained from one chunk, from ``offset`` on. The chunk's cursor will be ``cursor``."""
 
     chunk: Chunk
     offset: int
@@ -54,7 +54,7 @@ class DrainedChunk:
 
 @dataclass(slots=True)
 class Drained:
-    """What was drawn, and the error that ended it, if one did: it concerns the last of the runs."""
+    """What was drained, and the error that ended it, if one did: it concerns the last chunk."""
 
     runs: list[DrainedChunk] = field(default_factory=list)
     error: CorruptBatch | DeserializationError | None = None
@@ -62,7 +62,7 @@ class Drained:
 
 @dataclass(slots=True)
 class DrainLimit:
-    """How much may still be drawn."""
+    """How much may still be drained."""
 
     records: int
     data_bytes: int
@@ -73,7 +73,7 @@ class DrainLimit:
 
 
 def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializers) -> Drained:
-    """Draw up to so many records from the chunks, in their order, up to the first that cannot be read."""
+    """Decode at most ``max_records`` from the chunks, in order, up to the first that cannot be read."""
     drained = Drained()
     left = DrainLimit(max_records, _MAX_BYTES if decoder.begin() else _MAX_PLAIN_BYTES)
     for chunk in chunks:
@@ -90,7 +90,7 @@ def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializer
 
 
 def _draw_run(run: DrainedChunk, left: DrainLimit, deserializers: Deserializers) -> None:
-    """Draw from one chunk. Raises with what precedes the error drawn."""
+    """Drain one chunk. Raises after draining what precedes the error."""
     while not left.is_spent:
         raw = run.cursor.peek(left.records)
         if raw is None:

@@ -1,4 +1,4 @@
-"""What the fetcher tells its driver: what it needs from others, what its searches found, and what to log."""
+"""Events of the fetcher for its driver: what it needs, what its searches found, and what to log."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The reading side of the consumer: from assigned partitions to records, without sockets, threads or clocks.
+"""Fetcher: from assigned partitions to records, as a pure core.
 
 The driver calls ``poll`` after anything has happened, sends what it returns, brings the answers to
 ``receive`` (or ``failed``), deals with ``take_events``, and sleeps until ``next_wake_ms`` at most. Records
 come from ``take``. Seeks, pauses and assignments go to ``positions``.
 
-The parts: ``positions`` (where each partition stands), ``position_requests`` (resets and validations),
-``offset_searches`` (what users search for), ``fetches`` (requests for data), ``buffers`` (data that waits)
-and ``handouts`` (from data to records).
+The parts: ``positions`` (the state of each partition), ``position_requests`` (resets and validations),
+``searches`` (offsets_for_times and the like), ``requests`` and ``responses`` (fetches), ``buffers`` (fetched
+data) and ``drain`` (from data to records).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Fetcher:
         self._parts = (self._resets, self._validations, self._searches, self._fetches)
         self._committed_asked: dict[int, dict[TopicPartition, int]] = {}
         self.wants_poll = True
-        """Whether handing out records has made something to do for ``poll``, such as fetching more."""
+        """Whether ``finish_take`` has left something to do for ``poll``, such as fetching more."""
 
     # -- the driver's side
 
@@ -84,7 +84,7 @@ class Fetcher:
         return [*sends, *self._searches.poll(now_ms), *self._fetches.poll(fetching, now_ms)]
 
     def _find_positions(self, due: list[PartitionState], now_ms: int) -> list[Send]:
-        """What brings those partitions forward that have no good position yet."""
+        """The requests for partitions that have no valid position yet."""
         self._ask_committed([state for state in due if state.phase is FetchPhase.AWAITING_COMMITTED], now_ms)
         return [
             *self._resets.poll([state for state in due if state.phase is FetchPhase.AWAITING_RESET], now_ms),
@@ -102,7 +102,7 @@ class Fetcher:
         return min(times, default=None)
 
     def receive(self, token: int, response: Any, now_ms: int) -> None:
-        """The answer to a Send. Answers to what nobody waits for any more are ignored."""
+        """The response to a Send. Responses to what was abandoned are ignored."""
         for part in self._parts:
             if part.owns(token):
                 part.receive(token, response, now_ms)
@@ -118,11 +118,11 @@ class Fetcher:
             self._context.retry_or_report(state, error, now_ms)
 
     def take_events(self) -> list[FetchEvent]:
-        """What has come up since the last call."""
+        """The events since the last call."""
         return self._context.take_events()
 
     def close(self) -> list[Send]:
-        """The last requests: they end the fetch sessions, and nobody need wait for the answers."""
+        """The last requests: they end the fetch sessions; no one waits for the responses."""
         return self._fetches.close()
 
     # -- committed offsets
@@ -182,27 +182,27 @@ class Fetcher:
         return self._buffer.held_bytes
 
     def ready(self) -> bool:
-        """Whether ``take`` has something to hand out or to raise."""
+        """Whether ``take`` has something to return or to raise."""
         return bool(self.begin_take()) or any(state.error for state in self.positions.states())
 
     def take(self, max_records: int, now_ms: int, deserializers: Deserializers = RAW) -> Records:
-        """Hand out up to so many records, and move the positions behind them. It may be none.
+        """Return at most ``max_records``, perhaps none, and move the positions past them.
 
-        Raises what stands in the way when there is nothing to hand out before it. The position then stays,
-        so the next call raises again, unless the user seeks past it or the cause has gone.
+        Raises an error that stops a partition once all records before it have been returned. The position
+        stays, so the next call raises again, unless the user seeks past it or the cause is gone.
 
         Decoding takes time. A driver that has a thread for the fetcher calls ``begin_take`` there,
-        ``handouts.draw`` on the user's thread, and ``finish_take`` there again.
+        ``drain`` on the user's thread, and ``finish_take`` there again.
         """
         self.raise_errors(now_ms)
         return self.finish_take(drain(self.begin_take(), max_records, deserializers), now_ms)
 
     def begin_take(self) -> list[Chunk]:
-        """What may be handed out, in order."""
+        """The data that may be drained, in order."""
         return list(self._buffer.ready())
 
     def finish_take(self, drained: Drained, now_ms: int) -> Records:
-        """Accept what was drawn, except for partitions that have been sought, reset or revoked meanwhile."""
+        """Accept what was drained, except for partitions that were sought, reset or revoked meanwhile."""
         columns: list[Columns] = []
         accepted = False
         for run in drained.runs:
@@ -210,7 +210,7 @@ class Fetcher:
             if accepted:
                 columns += run.columns
         if drained.error is not None and accepted and not columns:
-            self._give_way(drained, now_ms)
+            self._defer(drained, now_ms)
             raise drained.error
         return Records(columns)
 
@@ -224,17 +224,17 @@ class Fetcher:
         chunk.cursor = run.cursor
         state.advance(*run.cursor.position)
         if run.cursor.at_end:
-            # While a fetch is under way there, no other can be sent; its answer will be followed by a poll.
+            # While a fetch is in flight there, no other can be sent; its response will be followed by a poll.
             self.wants_poll |= not self._fetches.is_asked(state, now_ms)
             self._buffer.drop(chunk)
             self.positions.rotate(chunk.partition)
-            if run.cursor.position.offset == chunk.start_offset:  # never with a broker in its right mind
+            if run.cursor.position.offset == chunk.start_offset:  # only with a broken broker
                 useless = UnknownServerError(f"{chunk.partition}: only data before the offset came")
                 self._context.retry_later(state, useless, now_ms)
         return True
 
-    def _give_way(self, drained: Drained, now_ms: int) -> None:
-        """Let other partitions go first next time. Bytes that were damaged on their way are fetched anew."""
+    def _defer(self, drained: Drained, now_ms: int) -> None:
+        """Let other partitions go first next time. Damaged bytes are fetched again."""
         self.wants_poll = True
         partition = drained.runs[-1].chunk.partition
         state = self.positions.get(partition)

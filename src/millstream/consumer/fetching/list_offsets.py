@@ -1,4 +1,4 @@
-"""ListOffsets: where a log begins, where it ends, and where a time lies in it."""
+"""ListOffsets requests: the first offset of a log, its end, and the offset of a time."""
 
 from __future__ import annotations
 

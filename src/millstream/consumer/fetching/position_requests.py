@@ -1,6 +1,6 @@
 """The requests that give a partition a good position: resets, and validations after a leader change.
 
-Both group their partitions by leader, keep at most one request per partition under way, and treat answers,
+Both group their partitions by leader, keep at most one request per partition in flight, and treat answers,
 missing answers and lost requests alike. What differs is what they ask and how they settle an answer.
 """
 
@@ -44,8 +44,8 @@ AnswerT = TypeVar("AnswerT", ListOffsetsPartitionResponse, EpochEndOffset)
 
 _CONSUMER_REPLICA_ID = -1
 _PATIENCE = 5
-"""So often metadata is asked for while it is older than a position. Then the leader that it names is asked
-all the same: no leader may ever reach that epoch, as in a cluster that was restored from an older copy."""
+"""How often metadata is refreshed while it is older than a position. Then the leader that it names is asked
+anyway: no leader may ever reach that epoch, as in a cluster restored from an older copy."""
 
 
 class PositionRequests(ABC, Generic[AnswerT]):
@@ -113,7 +113,7 @@ class PositionRequests(ABC, Generic[AnswerT]):
 
 
 class Resets(PositionRequests[ListOffsetsPartitionResponse]):
-    """Finds where a partition begins or ends, or where a time lies, and sets the position there."""
+    """Finds where a partition begins or ends, or the offset of a time, and sets the position there."""
 
     phase = FetchPhase.AWAITING_RESET
 
@@ -174,10 +174,10 @@ class Validations(PositionRequests[EpochEndOffset]):
     phase = FetchPhase.VALIDATING
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
-        """A leader of the past knows nothing of later epochs: its word would cost a good position."""
+        """A former leader does not know later epochs: its response would cost a good position."""
         ready = []
         for state in due:
-            if state.failures < _PATIENCE and _is_led_by_the_past(state):
+            if state.failures < _PATIENCE and _has_outdated_leader(state):
                 error = partition_error(ErrorCode.UNKNOWN_LEADER_EPOCH, state.partition)
                 self._context.retry_or_report(state, error, now_ms)
             else:
@@ -217,7 +217,7 @@ class Validations(PositionRequests[EpochEndOffset]):
             super()._settle_failure(state, error, now_ms)
 
 
-def _is_led_by_the_past(state: PartitionState) -> bool:
+def _has_outdated_leader(state: PartitionState) -> bool:
     """Whether the position was read, or committed, under a later leader than the one that is known."""
     assert state.leader is not None and state.leader.epoch is not None
     assert state.position is not None and state.position.leader_epoch is not None

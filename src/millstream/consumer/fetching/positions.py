@@ -1,9 +1,9 @@
-"""Where the consumer stands in each of its partitions.
+"""Positions: the state of each assigned partition.
 
 A partition goes through phases: its committed offset is awaited, or its position is reset, or validated, and
 then it is fetched. ``ALLOWED`` is the whole table.
 
-Every jump (a seek, a reset, a new leader, being assigned anew) gives the partition a new generation. Requests
+Every jump (a seek, a reset, a new leader, a new assignment) gives the partition a new generation. Requests
 and fetched data carry the generation that they were made for, so whatever belongs to an older one is known to
 be stale. FetchContext on does not change it.
 """
@@ -42,7 +42,7 @@ class FetchPhase(Enum):
     """What has to happen next before a partition can be read."""
 
     AWAITING_COMMITTED = "awaiting committed"
-    """The group's committed offset is being asked for."""
+    """The group's committed offset is being fetched."""
     AWAITING_RESET = "awaiting reset"
     """The leader is being asked where the log begins or ends."""
     VALIDATING = "validating"
@@ -64,7 +64,7 @@ class FetchPosition(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition of which topic, and since which epoch. A recreated topic has another id."""
+    """The leader of a partition, its epoch, and the topic id, which changes when a topic is recreated."""
 
     node_id: int
     epoch: int | None
@@ -114,7 +114,7 @@ class PartitionState:
     # -- jumps
 
     def jump(self, position: FetchPosition, *, validate: bool) -> None:
-        """Stand at another position. ``validate``: ask the leader first, where both epochs are known."""
+        """Move to another position. ``validate``: ask the leader first, where both epochs are known."""
         checked = (
             validate
             and position.leader_epoch is not None
@@ -136,13 +136,13 @@ class PartitionState:
         self._move_to(FetchPhase.FETCHING)
 
     def renew(self) -> None:
-        """Start over at the same position: what was asked for or fetched before is stale."""
+        """Start over at the same position: what was requested or fetched before is stale."""
         self.generation = next(self._generations)
         self.caught_up_since_ms = None
         self.succeeded()
 
     def lead_by(self, leader: Leader | None) -> None:
-        """Take note of who leads. A new leader may lack what the old one had: the position is validated."""
+        """Note the leader. A new one may lack what the old one had: the position is validated."""
         if leader is None:
             self.without_leader = True
             return
@@ -170,7 +170,7 @@ class PartitionState:
     # -- reading on
 
     def advance(self, offset: int, leader_epoch: int | None) -> None:
-        """Everything before ``offset`` has been handed out, or is not for users to see."""
+        """Everything before ``offset`` has been returned, or is not for users."""
         assert self.phase is FetchPhase.FETCHING and self.position is not None
         assert offset >= self.position.offset, f"{self.partition}: back from {self.position} to {offset}"
         if offset > self.position.offset:
@@ -180,7 +180,7 @@ class PartitionState:
 
     @property
     def busy(self) -> bool:
-        """Whether a request for the present generation is under way."""
+        """Whether a request for the current generation is in flight."""
         return self.asked_generation == self.generation
 
     def due(self, now_ms: int) -> bool:
@@ -188,7 +188,7 @@ class PartitionState:
         return self.error is None and now_ms >= self.retry_at_ms and not self.busy
 
     def asked(self, now_ms: int) -> int:
-        """A request is under way; returns the generation that its answer must match."""
+        """A request is in flight; returns the generation that its response must match."""
         self.asked_generation = self.generation
         self.asked_since_ms = now_ms
         return self.generation
@@ -235,7 +235,7 @@ class Positions:
                 state.lead_by(self.leader(partition))
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget these partitions; none of their records is handed out any more."""
+        """Forget these partitions; none of their records is returned any more."""
         for partition in partitions:
             self._states.pop(partition, None)
 
@@ -269,7 +269,7 @@ class Positions:
         return recreated
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who leads a partition, assigned or not; None while nobody does, or nobody who can be reached."""
+        """The leader of a partition, assigned or not; None while there is none that can be reached."""
         info = self.cluster.partition(partition.topic, partition.partition)
         if info is None or info.leader is None or info.leader not in self.cluster.brokers:
             return None
@@ -304,7 +304,7 @@ class Positions:
             state.reset(strategy)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these partitions until they are resumed; what is fetched already is kept."""
+        """Return nothing of these partitions until they are resumed; what is fetched already is kept."""
         for state in [self._assigned(partition) for partition in partitions]:
             state.paused = True
 
@@ -320,12 +320,12 @@ class Positions:
         self._assigned(partition).fetch_end = end
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to be handed out; None while it is being found or validated."""
+        """The next offset to return; None while it is being found or validated."""
         state = self._assigned(partition)
         return state.position.offset if state.position and state.phase is FetchPhase.FETCHING else None
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What to commit when all that was handed out has been dealt with."""
+        """The offsets to commit when all records returned so far have been processed."""
         return {
             state.partition: OffsetAndMetadata(state.position.offset, "", state.position.leader_epoch)
             for state in self._states.values()
@@ -333,7 +333,7 @@ class Positions:
         }
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie between the position and the end of the log, as far as that is known."""
+        """The distance from the position to the end of the log, if it is known."""
         state = self._assigned(partition)
         end = state.end_offset(read_committed=self._config.read_committed)
         if state.position is None or end is None:

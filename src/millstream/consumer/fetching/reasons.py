@@ -56,7 +56,7 @@ class AwaitingCommitted:
     """Why the last try failed; also below."""
 
     def words(self, now_ms: int) -> str:
-        return "the group's committed offset is being asked for" + _because(self.error)
+        return "the group's committed offset is being fetched" + _because(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Fetching:
     max_wait_ms: int
 
     def words(self, now_ms: int) -> str:
-        words = f"a fetch from offset {self.offset} is under way at broker {self.node_id}"
+        words = f"a fetch from offset {self.offset} is in flight to broker {self.node_id}"
         if self.min_bytes <= 1:
             return words
         minimum = f"fetch_min_bytes ({self.min_bytes})"

@@ -1,9 +1,9 @@
-"""Fetch requests: what to ask each node for, and what its answer means.
+"""FetchRequests: what to fetch from each node, and when.
 
-One request is under way to each node. Partitions take turns, and are asked for again when what was fetched of
-them has been handed out; where the log is known to have more, one chunk is fetched ahead, so that fetching
-goes on while the user works. The memory for fetched data is shared out among the nodes: a request asks for no
-more than what is left of its node's share.
+One request is in flight to each node. Partitions take turns. A partition is fetched again when what was
+fetched of it has been returned to the user; where the log is known to have more, one chunk is fetched ahead,
+so that fetching goes on while the user works. The memory for fetched data is divided among the nodes: a
+request asks for no more than what is left of its node's share.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SESSION_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FetchInFlight:
-    """A fetch that is under way: each partition with the generation that it was asked for."""
+    """A fetch in flight: each partition with the generation for which it was sent."""
 
     token: int
     plan: FetchRequestData
@@ -47,7 +47,7 @@ class FetchInFlight:
 
 @dataclass(slots=True)
 class FetchNode:
-    """A broker to fetch from: the session with it, what is under way, and how it went."""
+    """A broker to fetch from: its session, the request in flight, and how the last one went."""
 
     node_id: int
     session: FetchSessionHandler = field(default_factory=FetchSessionHandler)
@@ -131,8 +131,8 @@ class FetchRequests:
         return state.leader.node_id
 
     def _room(self, node_id: int, share: int) -> int | None:
-        """How many bytes a node may send now; None: it has to wait for earlier data to be handed out."""
-        enough = max(1, share // 2)  # rather wait than ask for crumbs
+        """How many bytes a node may send now; None: earlier data must be returned to the user first."""
+        enough = max(1, share // 2)  # better wait than fetch little
         if self._room_left(node_id, share) < enough and not self._is_node_ready(node_id):
             self._buffer.drop_paused()
         room = self._room_left(node_id, share)
@@ -181,7 +181,7 @@ class FetchRequests:
         return self._nodes.get(node_id)
 
     def is_asked(self, state: PartitionState, now_ms: int) -> bool:
-        """Whether a request is under way to the node that this partition is fetched from."""
+        """Whether a request is in flight to the node that this partition is fetched from."""
         if state.leader is None or state.without_leader:
             return False
         node = self._nodes.get(self._source(state, now_ms))
@@ -192,7 +192,7 @@ class FetchRequests:
         return min(times, default=None)
 
     def close(self) -> list[Send]:
-        """End the sessions at the brokers. Nobody waits for the answers."""
+        """The requests that end the sessions at the brokers. No one waits for the responses."""
         sends = []
         for node in self._nodes.values():
             if plan := node.session.close():
@@ -216,14 +216,14 @@ class FetchRequests:
             self._refused(node, request, states, response.error_code, now_ms)
             return
         answers = request.plan.answers(response)
-        if answers is None:  # the broker is not where we are: nothing it says can be trusted
+        if answers is None:  # its session is not ours: trust nothing in the response
             node.session.lost()
-            self._node_failed(node, UnknownServerError("it named partitions that were not asked for"), now_ms)
+            self._node_failed(node, UnknownServerError("it named partitions that were not requested"), now_ms)
             return
         node.session.answered(response.session_id)
         node.failures, node.error = 0, None
         self._responses.take(node.node_id, request.plan, states, answers, now_ms)
-        self._responses.tell_leaders(states, answers, response)
+        self._responses.report_leaders(states, answers, response)
 
     def failed(self, token: int, error: Exception, now_ms: int) -> None:
         node, request, states = self._finish(token)
@@ -235,7 +235,7 @@ class FetchRequests:
                 state.preferred_replica = None
 
     def _finish(self, token: int) -> tuple[FetchNode, FetchInFlight, dict[TopicPartition, PartitionState]]:
-        """The request is not under way any more; returns it with the partitions that still wait for it."""
+        """End a request; returns it with the partitions that still wait for it."""
         node = self._in_flight.pop(token)
         request, node.request = node.request, None
         assert request is not None and request.token == token

@@ -1,4 +1,4 @@
-"""What the answer to a fetch means for each partition: data, the end of the log, another place, an error."""
+"""FetchResponses: what a response means for each partition: data, no news, another replica, an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEWER_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 
 
 class FetchResponses:
-    """Puts data into the buffer, and settles the rest."""
+    """Puts fetched data into the buffer, and handles everything else that a response may say."""
 
     def __init__(self, context: FetchContext) -> None:
         self._context = context
@@ -45,7 +45,7 @@ class FetchResponses:
                 missing = UnknownServerError(f"{partition} was not answered")
                 self._context.retry_later(state, missing, now_ms)
                 self._context.want_metadata([partition.topic])
-            else:  # a session's answer leaves out what has no news
+            else:  # the response of a session leaves out partitions without news
                 _note_no_data(state, now_ms)
 
     def _take_one(
@@ -101,7 +101,7 @@ class FetchResponses:
     ) -> None:
         error = partition_error(code, state.partition)
         state.preferred_replica = None
-        if ahead:  # it is asked for again when its turn comes, and judged then
+        if ahead:  # it is fetched again when its turn comes, and judged then
             self._context.retry_later(state, error, now_ms)
             self._context.want_metadata([state.partition.topic] if wants_metadata(error) else [])
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -115,7 +115,7 @@ class FetchResponses:
         else:
             self._context.retry_or_report(state, error, now_ms)
 
-    def tell_leaders(
+    def report_leaders(
         self,
         states: Mapping[TopicPartition, PartitionState],
         answers: Mapping[TopicPartition, PartitionData],
@@ -129,7 +129,7 @@ class FetchResponses:
             and answer.error_code in _NEWER_LEADER
             and answer.current_leader is not None
         }
-        known = {partition: told for partition, told in leaders.items() if min(told) >= 0}
+        known = {partition: leader for partition, leader in leaders.items() if min(leader) >= 0}
         if known:
             brokers = tuple(
                 BrokerInfo(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints

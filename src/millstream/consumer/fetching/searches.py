@@ -1,4 +1,4 @@
-"""The searches that users start: offsets_for_times, beginning_offsets and end_offsets, of any partitions."""
+"""Offset searches of users: offsets_for_times, beginning_offsets and end_offsets, of any partitions."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A session belongs to one node. Its first request is a full one, with epoch 0; the answer names the session,
 and each later request raises the epoch by one. Whatever goes wrong, the next request is a full one again.
-Brokers that keep no session answer with the id 0, and get full requests for ever; so do old ones.
+Brokers that keep no session answer with the id 0, and always get full requests; so do old ones.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FetchRequestData:
         return self.epoch in (FULL_EPOCH, FINAL_EPOCH)
 
     def build(self, config: ConsumerConfig, max_bytes: int, version: int) -> FetchRequest:
-        """The request in this version: whole where it knows no sessions, with names or ids of topics."""
+        """The request in this version: full before fetch sessions, with topic names before topic ids."""
         sessions = version >= FIRST_SESSION_VERSION
         by_id = version >= FIRST_TOPIC_ID_VERSION
         forgotten = self.forgotten + self.replaced if by_id else self.forgotten
@@ -83,7 +83,7 @@ class FetchRequestData:
         )
 
     def answers(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:
-        """The answer of each partition; None when one is named that was not asked for."""
+        """The response of each partition; None if the broker names a partition that was not requested."""
         names = {fetch.topic_id: partition.topic for partition, fetch in self.fetches.items()}
         found: dict[TopicPartition, PartitionData] = {}
         for topic in response.responses:
@@ -128,7 +128,7 @@ def _forgotten_topics(forgotten: Iterable[Forgotten], by_id: bool) -> list[Forgo
 
 
 class FetchSessionHandler:
-    """The session with one node, as far as both sides agree on it. One request is under way at a time."""
+    """The session with one node, as far as both sides agree on it. One request is in flight at a time."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -157,7 +157,7 @@ class FetchSessionHandler:
         )
 
     def answered(self, session_id: int) -> None:
-        """The broker did as asked; the id is that of the session which now exists, or 0 for none."""
+        """The request succeeded; ``session_id`` is the session that exists now, or 0 for none."""
         if session_id == NO_SESSION:
             self._start_over(NO_SESSION)
         elif session_id == self.session_id and self.epoch != FULL_EPOCH:
@@ -168,12 +168,12 @@ class FetchSessionHandler:
             self._start_over(self.session_id)
 
     def refused(self, error_code: int) -> None:
-        """The broker did not do as asked: start over, and end the old session where there may be one."""
+        """The request failed: start over, and end the old session where there may be one."""
         gone = error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         self._start_over(NO_SESSION if gone else self.session_id)
 
     def lost(self) -> None:
-        """Nobody knows whether the broker took the request in, nor therefore its epoch: start over."""
+        """It is unknown whether the broker handled the request, and so which epoch it expects: start over."""
         self._start_over(self.session_id)
 
     def close(self) -> FetchRequestData | None:

@@ -1,4 +1,4 @@
-"""Membership in a group: the client side of Kafka's classic group protocol, as a pure core. See ``core``."""
+"""Group membership, as a pure core: the client side of Kafka's classic group protocol."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The client side of the classic group protocol, without a clock, a network or a thread.
+"""Membership: the client side of the classic group protocol, as a pure core.
 
 A driver feeds a ``Membership`` with what happens (answers, failures, the user's calls, the time) and does
 what it says. After every call, and when ``next_wake_ms`` has come: ``poll`` for requests to send, then
-``take_events`` for what has happened. The order of events is the order of facts.
+``take_events`` for what has happened. Events come in the order in which things happened.
 
 The driver's duties:
 
@@ -79,7 +79,7 @@ class Membership:
 
     @property
     def error(self) -> MillstreamError | None:
-        """Why the group refuses this member, until the user has been told."""
+        """Why the group refuses this member, until it has been raised."""
         return self._state.error
 
     @property
@@ -94,11 +94,11 @@ class Membership:
         return self._state.phase is MemberPhase.CLOSED and not self._state.leaves.pending
 
     def waiting(self) -> Waiting:
-        """What stands between this member and its partitions, for ``diagnose``."""
+        """What this member waits for, for ``diagnose``."""
         return views.waiting(self._state)
 
     def commit_identity(self) -> views.CommitIdentity:
-        """As whom to commit offsets now; raises what the user must be told when that is not possible."""
+        """The identity to commit with now; raises why that is not possible."""
         return views.commit_identity(self._state)
 
     # ---- the user's calls ----
@@ -106,11 +106,9 @@ class Membership:
     def set_subscription(
         self, topics: Collection[str], *, accepts: Callable[[str], bool] | None = None
     ) -> None:
-        """Want these topics from now on. ``accepts`` says which others a pattern would match as well."""
+        """Subscribe to ``topics``. ``accepts`` says which others a pattern matches as well."""
         state = self._state
-        assert state.phase not in (MemberPhase.CLOSED, MemberPhase.LEAVING), (
-            "nothing can be subscribed any more"
-        )
+        assert state.phase not in (MemberPhase.CLOSED, MemberPhase.LEAVING), "the member has left"
         was_subscribed = state.wanted is not None
         state.wanted = WantedTopics(frozenset(topics), accepts)
         if not was_subscribed:
@@ -119,11 +117,11 @@ class Membership:
             state.request_rejoin("the subscription has changed")
 
     def unsubscribe(self, now_ms: int) -> None:
-        """Want nothing any more, and leave the group."""
+        """Leave the group."""
         self._give_up("the consumer unsubscribed", now_ms, now_ms + self._config.session_timeout_ms)
 
     def close(self, now_ms: int, deadline_ms: int) -> None:
-        """Leave for good. Commit first. Go on polling until ``is_closed``, or until the deadline."""
+        """Leave and end. Commit first. Go on polling until ``is_closed``, or until the deadline."""
         self._state.closing = True
         self._give_up("the consumer is being closed", now_ms, deadline_ms)
 
@@ -155,7 +153,7 @@ class Membership:
             state.go_on_leaving(now_ms)
 
     def error_raised(self, now_ms: int) -> None:
-        """The user has been told of the failure: the next poll() tries again, unless it is for ever."""
+        """The error was raised: the next poll() tries again, unless the error is fatal."""
         state = self._state
         if state.phase is not MemberPhase.FAILED:
             return
@@ -240,7 +238,7 @@ class Membership:
             self._give_back_abandoned(cast(JoinGroupResponse, response), now_ms)
 
     def _give_back_abandoned(self, response: JoinGroupResponse, now_ms: int) -> None:
-        """A join has ended that nobody waits for any more: the id that it brings will not be used."""
+        """An abandoned join has ended: give up the member id that it brings."""
         state = self._state
         is_news = response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
         if is_news and not state.is_static and response.member_id != state.who.member_id:
@@ -303,7 +301,7 @@ class Membership:
         if now_ms < state.heartbeats.session_until_ms:
             # The others need not wait for the end of the session, which would be next.
             reason = (
-                f"a rebalance waited in vain for poll(), and max_poll_interval_ms is "
+                f"poll() was not called while a rebalance waited for it, and max_poll_interval_ms is "
                 f"{config.max_poll_interval_ms}: {_POLL_MORE_OFTEN}"
             )
             self._leave_unpolled(reason, now_ms)

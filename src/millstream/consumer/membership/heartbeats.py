@@ -1,4 +1,4 @@
-"""When to send heartbeats, and for how long an answered one is good."""
+"""HeartbeatTimer: when to send heartbeats, and how long the lease of an answered one lasts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HeartbeatTimer:
         self.generation_until_ms = max(sent_ms + rebalance_ms, now_ms + rebalance_ms // 2)
 
     def stop(self) -> None:
-        """Forget the heartbeat in flight: its answer is about the past."""
+        """Forget the heartbeat in flight: its response is outdated."""
         self.in_flight = None
 
     def due(self, now_ms: int) -> bool:
@@ -68,7 +68,7 @@ class HeartbeatTimer:
         self.next_ms = now_ms + self._interval_ms
 
     def confirmed(self, *, settled: bool) -> None:
-        """The coordinator knows the member, and says whether its generation stands."""
+        """The coordinator knows the member, and says whether its generation is current."""
         self.in_flight = None
         self._failures = 0
         self.session_until_ms = max(self.session_until_ms, self._sent_ms + self._session_timeout_ms)

@@ -1,4 +1,4 @@
-"""The leader's work: from the subscriptions of all members to an assignment for each."""
+"""What the group's leader does: from the subscriptions of all members to an assignment for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupMembers:
 
 
 def read_members(members: Iterable[JoinGroupResponseMember]) -> GroupMembers:
-    """Read all subscriptions. Who sent bytes that make no sense subscribes to nothing: others go on."""
+    """Read all subscriptions. A member with invalid bytes counts as subscribed to nothing."""
     subscriptions: dict[str, Subscription] = {}
     for member in members:
         try:

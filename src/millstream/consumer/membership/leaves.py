@@ -1,4 +1,4 @@
-"""Telling the coordinator that a member id is not used any more, without anybody waiting for it."""
+"""Leaves: LeaveGroup requests for member ids that are no longer used, sent in the background."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.consumer.sends import RetryDelay
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """One member id to give back. After ``deadline_ms`` its session has ended anyway."""
+    """A member id to give up. After ``deadline_ms`` its session has ended anyway."""
 
     member_id: str
     reason: str
@@ -20,7 +20,7 @@ class Leave:
 
 
 class Leaves:
-    """Member ids to give back, one LeaveGroup at a time, repeated while their fate is unknown.
+    """Member ids to give up, one LeaveGroup at a time, repeated until the coordinator answers.
 
     Repeating is safe: an id is never used again, and leaving twice only says that the member is unknown.
     """

@@ -1,4 +1,4 @@
-"""Finding the group's coordinator, again and again as long as somebody needs it."""
+"""CoordinatorLookup: finds the group's coordinator, and repeats that while it is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CoordinatorLookup:
         self._failures = 0
         self.node: CoordinatorNode | None = None
         self.wanted = False
-        """Somebody outside needs the coordinator: it is looked for until found, once."""
+        """A commit needs the coordinator: look for it until it is found."""
         self.asking = False
         """FindCoordinator is in flight."""
         self.retry_at_ms = 0
@@ -52,7 +52,7 @@ class CoordinatorLookup:
         self._emit(CoordinatorFound(node))
 
     def failed(self, reason: str, now_ms: int) -> None:
-        """Nobody could say; ask again after a back-off."""
+        """The lookup failed; ask again after a back-off."""
         self.asking = False
         self.reason = reason
         self._failures += 1

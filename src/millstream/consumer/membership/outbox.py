@@ -1,4 +1,4 @@
-"""Which requests a member sends, and when."""
+"""Outbox: which requests a member sends, and when."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Outbox:
         return send
 
     def _subscriptions(self) -> dict[str, bytes]:
-        """What the leader is told, once for each assignor that may be chosen, the preferred one first."""
+        """The subscription for the leader, once for each assignor, the preferred one first."""
         state = self._state
         topics = tuple(sorted(state.joined_topics))
         owned = tuple(sorted(state.ownership.owned))

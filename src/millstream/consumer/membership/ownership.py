@@ -1,4 +1,4 @@
-"""Which partitions a member owns, and the user's callbacks that stand between one state and the next."""
+"""Ownership: which partitions a member owns, and the user's callbacks that must run before that changes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from millstream.model import TopicPartition
 
 
 class Ownership:
-    """Partitions, and the callbacks under way: one for each event, ended by ``done`` in the same order.
+    """Partitions, and the pending callbacks: one for each event, ended by ``done`` in the same order.
 
     A partition is owned from the end of on_assigned until on_revoked has ended or it is lost, which takes
     effect at once; the user hears of a loss after the callback that may be running.
     """
 
-    __slots__ = ("_emit", "_under_way", "gave_up", "owned")
+    __slots__ = ("_emit", "_pending", "gave_up", "owned")
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
-        self._under_way: deque[CallbackEvent] = deque()
+        self._pending: deque[CallbackEvent] = deque()
         self.owned: frozenset[TopicPartition] = frozenset()
         self.gave_up = 0
-        """How often partitions were given up or lost. While this stands still, so does every ownership."""
+        """How often partitions were given up or lost. Unchanged: all that was owned still is."""
 
     @property
     def idle(self) -> bool:
-        """Whether no callback is under way."""
-        return not self._under_way
+        """Whether no callback is pending."""
+        return not self._pending
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         self._begin(Revoke(_in_order(partitions)))
@@ -38,9 +38,9 @@ class Ownership:
         self._begin(Assigned(_in_order(complete - self.owned), _in_order(complete), generation_id))
 
     def lose(self, reason: str) -> None:
-        """Own nothing any more. The user loses what it will hold once the callback under way has ended."""
+        """Own nothing any more. The user loses what it will hold once the pending callbacks have run."""
         held = self.owned
-        for event in self._under_way:
+        for event in self._pending:
             if isinstance(event, Assigned):
                 held = frozenset(event.partitions)
             elif isinstance(event, Revoke):
@@ -56,9 +56,9 @@ class Ownership:
 
     def done(self) -> None:
         """The oldest callback has ended."""
-        assert self._under_way, "no callback is under way"
-        event = self._under_way.popleft()
-        if any(isinstance(later, Lost) for later in self._under_way):
+        assert self._pending, "no callback is pending"
+        event = self._pending.popleft()
+        if any(isinstance(later, Lost) for later in self._pending):
             return
         if isinstance(event, Revoke):
             self.owned -= frozenset(event.partitions)
@@ -67,7 +67,7 @@ class Ownership:
             self.owned = frozenset(event.partitions)
 
     def _begin(self, event: CallbackEvent) -> None:
-        self._under_way.append(event)
+        self._pending.append(event)
         self._emit(event)
 
 

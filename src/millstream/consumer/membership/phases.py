@@ -1,4 +1,4 @@
-"""The states of a group member, and how it moves between them, as a table that the documents can draw."""
+"""MemberPhase: the phases of a group member and its transitions, as a table that the docs draw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class MemberPhase(Enum):
-    """Where a member stands. The value is its name in diagrams."""
+    """The phase of a member. The value is its name in diagrams."""
 
     UNJOINED = "Unjoined"
     """Not in the group: nothing is subscribed, poll() has not been called yet, or membership was lost."""
@@ -27,9 +27,9 @@ class MemberPhase(Enum):
     LEAVING = "Leaving"
     """Gives everything up on close or unsubscribe: the user's callbacks run."""
     FAILED = "Failed"
-    """The group refused the member; the user is to be told."""
+    """The group refused the member; poll() must raise the error."""
     CLOSED = "Closed"
-    """Done for good."""
+    """Closed, the final phase."""
 
 
 Transitions = Mapping[MemberPhase, str]
@@ -85,7 +85,7 @@ ALLOWED: Final[Mapping[MemberPhase, Transitions]] = {
         MemberPhase.CLOSED: "closed",
     },
     MemberPhase.FAILED: {
-        MemberPhase.UNJOINED: "the user was told",
+        MemberPhase.UNJOINED: "poll() raised the error",
         MemberPhase.LEAVING: _GIVE_UP,
     },
     MemberPhase.CLOSED: {},

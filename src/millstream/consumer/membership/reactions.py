@@ -1,4 +1,4 @@
-"""What a member does about each error that the coordinator answers with."""
+"""How a member reacts to each error code of the coordinator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reaction(Enum):
     FORGET_MEMBER = auto()
     """The coordinator does not know the member: its partitions are lost, and so is its id."""
     FAIL = auto()
-    """The user must be told."""
+    """poll() must raise the error."""
 
 
 _BY_ACTION: Final[Mapping[Action, Reaction]] = {

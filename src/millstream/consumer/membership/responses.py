@@ -1,4 +1,4 @@
-"""What a member does with the coordinator's answers, and with its metadata when it leads."""
+"""Handles the coordinator's responses, and metadata changes while this member leads the group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STABLE: Final = "Stable"
 
 
 def coordinator_answered(state: MemberState, response: FindCoordinatorResponse, now_ms: int) -> None:
-    """Take the coordinator, ask again later, or tell the user that this group is not for it."""
+    """Use the coordinator, ask again later, or report that the group refuses this member."""
     node, code, message = coordinator_of(response)
     if code == ErrorCode.NONE:
         state.lookup.found(node)
@@ -88,7 +88,7 @@ def _lead(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
     state.group_members = leader.read_members(response.members)
     state.events.append(TopicsWatched(state.group_members.topics))
     if response.skip_assignment:
-        # A static leader is back within its session: the generation and its assignment stand (KIP-814).
+        # A static leader is back within its session: the generation and its assignment stay (KIP-814).
         state.must_review = True
         state.move_to(MemberPhase.SYNCING, now_ms)
     elif has_metadata(state):
@@ -137,7 +137,7 @@ def watch_metadata(state: MemberState) -> None:
 def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms: int) -> None:
     """As a leader that is back: partitions that were added while it was away must not stay without an owner.
 
-    Nobody else would notice, and KIP-814 leaves it at that.
+    No other member would notice, and KIP-814 does not cover it.
     """
     state.review = None
     described = response.groups[0] if response.groups else None
@@ -273,7 +273,7 @@ def rebalance_noticed(state: MemberState, now_ms: int) -> None:
 
 
 def leave_answered(state: MemberState, response: LeaveGroupResponse, now_ms: int) -> None:
-    """The id is given back, or nobody knew it; other errors are not worth a user's attention."""
+    """The member id was given up, or was unknown already; other errors do not concern the user."""
     code = leave_error(response)
     reaction = reaction_to(code) if code != ErrorCode.NONE else None
     if reaction is Reaction.LOOK_UP:
@@ -293,7 +293,7 @@ def commit_refused(state: MemberState, code: int, now_ms: int) -> None:
 
 
 def _refused(state: MemberState, code: int, request: str, now_ms: int) -> None:
-    """Whatever the request was: find the coordinator, join anew, or tell the user; a pause comes first."""
+    """Any request was refused: find the coordinator, rejoin, or report the error; after a back-off."""
     reaction = reaction_to(code)
     error = _error(state, code)
     if reaction is Reaction.LOOK_UP:

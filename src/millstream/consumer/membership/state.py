@@ -1,4 +1,4 @@
-"""A member's state, and the moves it can make. Who decides on a move is in ``answers`` and ``core``."""
+"""MemberState: a member's state and its transitions, which ``responses`` and ``core`` decide on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WantedTopics:
 
 
 class MemberState:
-    """Everything that a member remembers, with the moves that keep it consistent."""
+    """The state of a member, with the transitions that keep it consistent."""
 
     def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
         assert config.group_id is not None, "only a group has members"
@@ -67,7 +67,7 @@ class MemberState:
         self.rejoin_reason: str | None = None
         """Why the member must rejoin; None when it need not."""
         self.join_reason = ""
-        """Why the rebalance under way was begun."""
+        """Why the current rebalance was begun."""
         self.exchange: int | None = None
         """The token of the JoinGroup or SyncGroup in flight."""
         self.exchange_sent_ms = 0
@@ -78,8 +78,8 @@ class MemberState:
 
         self.polled_ms, self.is_in_poll = 0, False
         self.may_go = False
-        """poll() has been called since there was a reason to join: joining is never begun behind the user's
-        back, as it is the user's thread that must give partitions up."""
+        """poll() has been called since there was a reason to join: joining begins only inside poll(), as
+        the user's thread must give partitions up."""
 
         self.cluster = ClusterView({})
         self.looked_up: frozenset[str] = frozenset()
@@ -131,7 +131,7 @@ class MemberState:
     def lease_deadline_ms(self) -> int | None:
         """When partitions count as lost because the coordinator has not confirmed the member for too long.
 
-        While it holds a JoinGroup or SyncGroup it keeps the member, for as long as the connection stands.
+        While it holds a JoinGroup or SyncGroup it keeps the member, for as long as the connection lasts.
         """
         beats = self.heartbeats
         if self.is_beating:
@@ -190,7 +190,7 @@ class MemberState:
         self.events.append(JoinStarted(self.join_reason))
 
     def lose(self, reason: str, now_ms: int, *, keep_member_id: bool) -> None:
-        """The coordinator does not count on this member any more: what it owns is lost; it must join anew."""
+        """The coordinator has removed this member: what it owns is lost, and it must rejoin."""
         member_id = self.who.member_id if keep_member_id else ""
         self.who = replace(self.who, generation_id=NO_GENERATION, member_id=member_id)
         self._forget_generation()
@@ -238,7 +238,7 @@ class MemberState:
         self.go_on_leaving(now_ms)
 
     def go_on_leaving(self, now_ms: int) -> None:
-        """Revoke what is left once no other callback is under way, and leave once nothing is."""
+        """Revoke what is left once no callback is pending, and leave once nothing is left."""
         if not self.ownership.idle:
             return
         if self.ownership.owned:

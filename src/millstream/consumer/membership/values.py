@@ -1,4 +1,4 @@
-"""What a membership tells its driver: who it is, what has happened, and what it waits for."""
+"""Values of a membership: its identity, its events for the driver, and what it waits for."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Lost:
     """Everything is gone, and may have a new owner already: drop ``dropped`` at once, whatever the user does.
 
     In the next poll(), call on_lost for ``partitions``, if there are any, and then ``callbacks_done``. Those
-    that a Revoke is about which the user has not been told of yet are only dropped: call on_lost for that
-    event too, instead of on_revoked.
+    of a Revoke whose callback has not run yet are only dropped: call on_lost for that event, too, instead of
+    on_revoked.
     """
 
     partitions: Partitions
@@ -117,7 +117,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The member has told the coordinator that it leaves, or need not tell it."""
+    """The member has left the group, or was no member any more."""
 
     reason: str
 

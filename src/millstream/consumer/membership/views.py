@@ -1,4 +1,4 @@
-"""What a member's state means to others: what it waits for, and as whom it may commit."""
+"""What others ask of a member's state: what it waits for, and with which identity it may commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.errors import CommitFailedError, MillstreamError, RebalanceInPro
 
 
 def waiting(state: MemberState) -> Waiting:
-    """What stands between a member and its partitions."""
+    """What keeps a member from getting records."""
     if state.phase is MemberPhase.CLOSED:
         return Waiting(Wait.LEAVE if state.leaves.pending else Wait.CLOSED, state.since_ms)
     if state.phase is MemberPhase.FAILED:
@@ -44,7 +44,7 @@ def _waiting_for_others(state: MemberState) -> Waiting:
 
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
-    """As whom offsets may be committed, and how often partitions had been given up by then.
+    """The identity of a commit, and how often partitions had been given up by then.
 
     While ``gave_up`` stays the same, everything that was owned then is owned still, whatever the generation.
     """
@@ -54,7 +54,7 @@ class CommitIdentity:
 
 
 def commit_identity(state: MemberState) -> CommitIdentity:
-    """As whom to commit now; raises what the user must be told when that is not possible.
+    """The identity to commit with now; raises why that is not possible.
 
     Without a subscription the group is used for its offsets only, and there is no member.
     """

@@ -1,4 +1,4 @@
-"""Committed offsets as a pure core: see ``core``."""
+"""Committed offsets, as a pure core: commits and fetches of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Commits under way: in order, as the member that made them, and never over a later one.
+"""Commits in progress: in order, with the identity of the member that made them, never over a later one.
 
 - A commit carries the identity (generation, member) that it was made with. If the member has lost or given up
   partitions since, it is stale and fails, even if the member is back with a new identity that the coordinator
-  would accept: somebody else may have committed in between.
-- An asynchronous commit is sent once; when its fate is unknown, its maker is told. A synchronous one is
-  repeated, but never for partitions that a later commit has been made for since (a monotonic sequence tells).
+  would accept: another member may have committed in between.
+- An asynchronous commit is sent once; when its outcome is unknown, it fails. A synchronous one is
+  repeated, but never for partitions of a later commit (commit ids rise).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ going on would hold up the rebalance that waits for the commit."""
 
 
 class PendingCommit:
-    """One commit from its making to its end."""
+    """One commit, until it ends."""
 
     __slots__ = (
         "attempts",
@@ -98,13 +98,13 @@ class PendingCommit:
 
 
 class OffsetCommits:
-    """All commits under way."""
+    """All commits that have not ended."""
 
     def __init__(self, group: GroupMember, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
         self._group = group
         self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
-        self._under_way: dict[int, PendingCommit] = {}
+        self._pending: dict[int, PendingCommit] = {}
         self._by_token: dict[int, PendingCommit] = {}
         self._latest: dict[TopicPartition, int] = {}
         self._events: list[Event] = []
@@ -128,7 +128,7 @@ class OffsetCommits:
         commit = PendingCommit(
             self._last_id, offsets, identity, deadline_ms, repeats=repeats, automatic=automatic
         )
-        self._under_way[commit.commit_id] = commit
+        self._pending[commit.commit_id] = commit
         self._latest.update(dict.fromkeys(offsets, commit.commit_id))
         return commit.commit_id
 
@@ -136,10 +136,10 @@ class OffsetCommits:
         """The commits to send now, in the order in which they were made."""
         sends: list[Send] = []
         earlier = False
-        for commit in list(self._under_way.values()):
+        for commit in list(self._pending.values()):
             if commit.token is None and self._is_ready(commit, earlier, now_ms):
                 sends.append(self._send(commit, new_token()))
-            earlier = earlier or commit.commit_id in self._under_way
+            earlier = earlier or commit.commit_id in self._pending
         return sends
 
     def _is_ready(self, commit: PendingCommit, earlier: bool, now_ms: int) -> bool:
@@ -184,7 +184,7 @@ class OffsetCommits:
             min(commit.deadline_ms, commit.retry_at_ms)
             if has_coordinator and commit.left
             else commit.deadline_ms
-            for commit in self._under_way.values()
+            for commit in self._pending.values()
             if commit.token is None
         ]
         return min(moments, default=None)
@@ -260,15 +260,15 @@ class OffsetCommits:
         if commit.repeats:
             commit.retry_at_ms = now_ms + self._delay_ms(commit.attempts)
             return
-        told = RetriableCommitFailedError(
+        failure = RetriableCommitFailedError(
             f"The offsets were not committed, as far as is known: {str(error) or type(error).__name__}. "
             "Commit again, with the newest offsets"
         )
-        told.__cause__ = error
-        self._end(commit, told)
+        failure.__cause__ = error
+        self._end(commit, failure)
 
     def _end(self, commit: PendingCommit, error: MillstreamError | None = None) -> None:
-        del self._under_way[commit.commit_id]
+        del self._pending[commit.commit_id]
         self._events.append(CommitDone(commit.commit_id, commit.offsets, error, commit.automatic))
 
 

@@ -1,4 +1,4 @@
-"""Committed offsets: storing them in all the ways that a consumer has, and reading them back. A pure core.
+"""OffsetStore: commits in all the ways that a consumer has, and committed offsets. A pure core.
 
 It shares its group's ``Membership``, and the driver's duties are the same: after every call, and when
 ``next_wake_ms`` has come, ``poll`` this core for requests and then take its events. As commits may need the
@@ -40,17 +40,17 @@ class OffsetStore:
     # ---- committing ----
 
     def commit(self, offsets: Offsets, deadline_ms: int) -> int:
-        """Commit, and try until it is stored, refused for good, or too late. CommitDone tells."""
+        """Commit, and retry until it is stored, refused or too late. Ends with CommitDone."""
         return self._commits.make(offsets, deadline_ms, repeats=True)
 
     def commit_async(self, offsets: Offsets, now_ms: int) -> int:
-        """Commit once. CommitDone tells; RetriableCommitFailedError leaves it to the caller to repeat it."""
+        """Commit once. Ends with CommitDone; after RetriableCommitFailedError the caller may repeat it."""
         return self._commits.make(offsets, now_ms + self._config.default_api_timeout_ms, repeats=False)
 
     # ---- committing automatically ----
 
     def auto_commit_if_due(self, positions: Callable[[], Offsets], now_ms: int) -> None:
-        """Call this in poll(), when all records handed out before have been dealt with."""
+        """Call this in poll(), when all records returned before have been processed."""
         if not self._config.enable_auto_commit or now_ms < self.auto_commit_at_ms:
             return
         self.auto_commit_at_ms = now_ms + self._config.auto_commit_interval_ms
@@ -67,13 +67,13 @@ class OffsetStore:
         return self._commits.make(offsets, deadline_ms, repeats=True, automatic=True)
 
     def partitions_assigned(self, now_ms: int) -> None:
-        """A new assignment starts the interval anew."""
+        """A new assignment restarts the interval."""
         self.auto_commit_at_ms = now_ms + self._config.auto_commit_interval_ms
 
     # ---- reading ----
 
     def fetch_committed(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> int:
-        """Read the committed offsets. CommittedFetched tells."""
+        """Read the committed offsets. Ends with CommittedFetched."""
         return self._fetches.ask(partitions, deadline_ms)
 
     # ---- requests and answers ----

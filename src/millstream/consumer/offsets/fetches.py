@@ -1,4 +1,4 @@
-"""Reading committed offsets, repeated until they are there, for good or in vain."""
+"""Fetches of committed offsets, repeated until they succeed, fail or time out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COORDINATOR: Final = GroupCoordinator()
 
 
 class PendingFetch:
-    """One question for committed offsets."""
+    """One fetch of committed offsets."""
 
     __slots__ = ("attempts", "deadline_ms", "fetch_id", "found", "left", "retry_at_ms", "token")
 
@@ -40,7 +40,7 @@ class PendingFetch:
 
 
 class CommittedFetches:
-    """All questions under way."""
+    """All fetches of committed offsets that have not ended."""
 
     def __init__(
         self, group: GroupMember, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int
@@ -49,7 +49,7 @@ class CommittedFetches:
         self._group_id = group_id
         self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
-        self._under_way: dict[int, PendingFetch] = {}
+        self._pending: dict[int, PendingFetch] = {}
         self._by_token: dict[int, PendingFetch] = {}
         self._events: list[Event] = []
         self._last_id = 0
@@ -61,13 +61,13 @@ class CommittedFetches:
     def ask(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> int:
         """Begin to ask; a CommittedFetched with the returned id ends it."""
         self._last_id += 1
-        self._under_way[self._last_id] = PendingFetch(self._last_id, partitions, deadline_ms)
+        self._pending[self._last_id] = PendingFetch(self._last_id, partitions, deadline_ms)
         return self._last_id
 
     def due(self, now_ms: int, new_token: Callable[[], int]) -> list[Send]:
         return [
             self._send(fetch, new_token())
-            for fetch in list(self._under_way.values())
+            for fetch in list(self._pending.values())
             if fetch.token is None and self._is_ready(fetch, now_ms)
         ]
 
@@ -95,7 +95,7 @@ class CommittedFetches:
         has_coordinator = self._group.coordinator is not None
         moments = [
             min(fetch.deadline_ms, fetch.retry_at_ms) if has_coordinator else fetch.deadline_ms
-            for fetch in self._under_way.values()
+            for fetch in self._pending.values()
             if fetch.token is None
         ]
         return min(moments, default=None)
@@ -152,11 +152,11 @@ class CommittedFetches:
         fetch.retry_at_ms = now_ms + self._delay_ms(fetch.attempts)
 
     def _end(self, fetch: PendingFetch, error: MillstreamError | None = None) -> None:
-        del self._under_way[fetch.fetch_id]
+        del self._pending[fetch.fetch_id]
         found = dict(fetch.found) if error is None else {}
         self._events.append(CommittedFetched(fetch.fetch_id, found, error))
 
 
 def _is_final(code: int) -> bool:
-    """Whether asking again for a partition is in vain: what one without a topic had is not coming back."""
+    """Whether asking again is useless: the offsets of a deleted topic do not come back."""
     return code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not for_code(code).action.retriable

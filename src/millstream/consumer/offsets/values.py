@@ -1,4 +1,4 @@
-"""What commits and fetches of committed offsets need to know, and what they tell."""
+"""Values of committed offsets: what they need of the group, and the events that end operations."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class GroupMember(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommitDone:
-    """A commit has ended: stored, or refused with ``error``. ``offsets`` are all that it was asked for.
+    """A commit has ended: stored, or refused with ``error``. ``offsets`` are all that were to be committed.
 
-    ``automatic`` ones are nobody's call: their errors are for the log.
+    No caller waits for ``automatic`` ones: their errors are logged.
     """
 
     commit_id: int

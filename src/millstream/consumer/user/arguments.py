@@ -1,4 +1,4 @@
-"""What users hand to a consumer's methods, checked: each refusal says what to write instead."""
+"""Checks of the arguments of Consumer's methods; each error says what to write instead."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def seconds(timeout: float) -> float:
 
 
 def record_limit(max_records: int) -> int:
-    """How many records at most: at least one."""
+    """A limit of at least one record."""
     if max_records < 1:
         raise MisuseError(f"max_records is {max_records}: it must be at least 1")
     return max_records
 
 
 def partition_of(each: TopicPartition) -> TopicPartition:
-    """A partition; a plain pair of topic and number will do."""
+    """A partition; a pair of topic and number is accepted."""
     if isinstance(each, TopicPartition):
         return each
     if isinstance(each, tuple) and len(each) == 2:
         return TopicPartition(*each)
-    raise MisuseError(f"{each!r} is no partition: write TopicPartition(topic, number)")
+    raise MisuseError(f"{each!r} is not a partition: write TopicPartition(topic, number)")
 
 
 def offsets_to_commit(offsets: OffsetsToCommit) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as they are stored; plain numbers will do."""
+    """Offsets as they are stored; numbers are accepted."""
     return {partition_of(each): _offset(offset) for each, offset in offsets.items()}
 
 
@@ -55,7 +55,7 @@ def times_of(timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, i
 
 
 def topic_names(topics: Iterable[str]) -> list[str]:
-    """Names of topics, as a list: a single name is not taken for its letters."""
+    """Topic names as a list; a single string is refused."""
     if isinstance(topics, str):
         raise MisuseError(f"topics must be a list of names: write subscribe([{topics!r}])")
     names = list(topics)
@@ -73,7 +73,7 @@ def topic_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def checked_listener(listener: RebalanceListener | None) -> RebalanceListener | None:
-    """A listener, or none: no object that merely looks like one."""
+    """A RebalanceListener or None; other objects are refused."""
     if listener is not None and not isinstance(listener, RebalanceListener):
         raise MisuseError("the listener must be a RebalanceListener: derive your class from it")
     return listener
