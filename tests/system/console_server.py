@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Final
 
-from millstream.console.console import Console, Settings
-from millstream.console.web.server import Server, listen
+from millstream.console.console import Console, ConsoleSettings
+from millstream.console.web.server import ConsoleServer, listen
 from tests.waiting import SECONDS, until
 
 VOID: Final = {"meta", "link", "input", "path", "br", "img"}
@@ -131,8 +131,8 @@ class Served:
 def serving(servers: str, refresh_s: float = 0.2, **settings: Any) -> Iterator[Served]:
     """A console that looks at these brokers, until the block ends."""
     listener = listen("127.0.0.1", 0)
-    console = Console(Settings(servers, refresh_s, **settings))
-    server = Server(console, local_only=True)
+    console = Console(ConsoleSettings(servers, refresh_s, **settings))
+    server = ConsoleServer(console, local_only=True)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -180,7 +180,7 @@ def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
         until(lambda: sum(end_offsets(cli, name).values()) == 2, "both are there")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 130
-        said = f"interrupted: 2 records written to {name}; to go on, add --from-line 3\n"
+        said = f"interrupted: 2 records written to {name}; to continue, add --from-line 3\n"
         assert process.stderr.read().decode() == said
     assert sum(end_offsets(cli, name).values()) == 2
 

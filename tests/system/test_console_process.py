@@ -125,7 +125,7 @@ def test_addresses_for_scripts_that_lead_nowhere(millstream_broker: EmbeddedBrok
     with serving(millstream_broker.bootstrap_servers) as served:
         answer = served.get(path)
         assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
-        assert answer.json["error"] == "This address leads nowhere."
+        assert answer.json["error"] == "There is nothing at this address."
         assert set(answer.json["near"]) <= {
             f"/api/{each}" for each in ("overview", "topics", "groups", "loads")
         }
@@ -137,7 +137,7 @@ def test_methods_for_scripts(millstream_broker: EmbeddedBroker) -> None:
     with serving(millstream_broker.bootstrap_servers) as served:
         for path in ("/api/topics", "/healthz"):
             answer = served.get(path, method="DELETE")
-            assert answer.json == {"error": "DELETE is not understood here: use GET."}
+            assert answer.json == {"error": "DELETE is not allowed: the console is read-only, use GET."}
             assert "GET" in answer.headers["allow"]
         assert "GET" in served.get("/", method="POST").headers["allow"]
         assert served.get("/apis").headers["content-type"].startswith("text/html"), "it only looks like one"
@@ -159,8 +159,8 @@ def test_a_defect_is_answered_and_logged(
         for_scripts = served.get("/api/overview")
         assert (for_scripts.status, list(for_scripts.json)) == (500, ["error"])
         assert "odd" not in for_scripts.text
-    assert "the console has failed at /" in caplog.text
-    assert "the console has failed at /api/overview" in caplog.text
+    assert "the console failed at /" in caplog.text
+    assert "the console failed at /api/overview" in caplog.text
 
 
 def trouble(served: Served) -> str:

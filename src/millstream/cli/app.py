@@ -1,9 +1,9 @@
-"""The tree of commands, and how one of them is run."""
+"""The tree of commands, and running one of them. A new command is one line here."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from millstream.cli.commands import broker, console, consume, demo, groups, prod
 from millstream.cli.errors.misuse import sentence
 from millstream.cli.load import command as load
 from millstream.cli.load.group import LoadGroup
-from millstream.cli.options import ALIASES
+from millstream.cli.options import ALIASES, Commands, flat
 from millstream.terminal.outcome import DONE, Session, exit_code_of, say_error
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ app = typer.Typer(
 completion.use_own_bash_script()
 
 _INDENTED = "[dim][/dim]"
-"""Nothing, but not a blank: typer takes the indentation away where every line has one."""
+"""Renders as nothing. Keeps indentation, which typer removes where every line starts with a blank."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,29 +45,27 @@ def _print_version(wanted: bool) -> None:
 def _millstream(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True
-        ),
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Kafka's consumer system in Python, with the broker included.
 
-    [bold]A first round[/bold], with the broker in a terminal of its own
+    [bold]First steps[/bold], with the broker in a terminal of its own
 
       millstream broker
       millstream topic create orders --partitions 4
       echo 'hello' | millstream produce orders
       millstream consume orders --from earliest
 
-    To see all of it at work first, run millstream demo.
+    To see all of it work first, run millstream demo.
 
-    Commands talk to --bootstrap-servers, or else to the environment's MILLSTREAM_BOOTSTRAP_SERVERS, or else
-    to 127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (misused).
+    Commands connect to --bootstrap-servers, else to the environment's MILLSTREAM_BOOTSTRAP_SERVERS, else to
+    127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (bad usage).
     """
 
 
 def help_of(function: Callable[..., Any]) -> str:
-    """A command's docstring for a terminal of any width: prose flows, indented lines stay as they are."""
+    """A command's docstring as help: prose is joined into paragraphs, indented lines stay as they are."""
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     return "\n\n".join(
         _INDENTED + paragraph if paragraph.startswith("  ") else " ".join(paragraph.split())
@@ -79,7 +77,7 @@ class _PlainFlags:
     """A command whose help shows no type for options that take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters as the parser and the help see them, those included that typer adds itself."""
+        """All parameters, including those that typer adds."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for each in params:
             if getattr(each, "is_flag", False):
@@ -96,13 +94,13 @@ class _Group(_PlainFlags, TyperGroup):
 
 
 def _add(parent: typer.Typer, name: str, function: Callable[..., Any]) -> None:
-    parent.command(name, cls=_Command, help=help_of(function))(function)
+    parent.command(name, cls=_Command, help=help_of(function))(flat(function))
 
 
 def _add_group(
     name: str,
     function: Callable[[], None],
-    commands: Mapping[str, Callable[..., Any]],
+    commands: Commands,
     kind: type[TyperGroup] = TyperGroup,
 ) -> None:
     plain = type(kind.__name__, (_PlainFlags, kind), {})
@@ -114,30 +112,10 @@ def _add_group(
 
 app.callback(cls=_Group, help=help_of(_millstream))(_millstream)
 _add(app, "broker", broker.broker)
-_add_group(
-    "topic",
-    topics.topic,
-    {
-        "create": topics.create,
-        "list": topics.list_topics,
-        "describe": topics.describe,
-        "add-partitions": topics.add_partitions,
-        "delete": topics.delete,
-        "config": topics.config,
-    },
-)
+_add_group("topic", topics.topic, topics.COMMANDS)
 _add(app, "produce", produce.produce)
 _add(app, "consume", consume.consume)
-_add_group(
-    "group",
-    groups.group,
-    {
-        "list": groups.list_groups,
-        "describe": groups.describe,
-        "reset": groups.reset,
-        "delete": groups.delete,
-    },
-)
+_add_group("group", groups.group, groups.COMMANDS)
 _add_group(
     "load",
     load.load,
@@ -162,7 +140,7 @@ def _invoke(arguments: Sequence[str], session: Session) -> int:
     except typer.TyperException as error:
         return _report_misuse(error, session)
     except SystemExit as error:
-        # So typer and rich end when the reader has closed the pipe.
+        # typer and rich end this way when the reader has closed the pipe.
         if isinstance(error.__context__, BrokenPipeError):
             raise error.__context__ from None
         raise
@@ -170,14 +148,14 @@ def _invoke(arguments: Sequence[str], session: Session) -> int:
 
 
 def _report_misuse(error: typer.TyperException, session: Session) -> int:
-    """Say in one sentence what is wrong with the command line, and where to read how it should be."""
+    """Print in one sentence what is wrong with the command line, and which help explains it."""
     text = sentence(error)
     if text:
-        say_error(f"{text}; see '{_place(error, session)} --help'", as_json=session.as_json)
+        say_error(f"{text}; see '{_command_path(error, session)} --help'", as_json=session.as_json)
     return error.exit_code
 
 
-def _place(error: typer.TyperException, session: Session) -> str:
+def _command_path(error: typer.TyperException, session: Session) -> str:
     """The command that was misused, as it is typed."""
     context = getattr(error, "ctx", None)
     if context is not None:

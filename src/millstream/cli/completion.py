@@ -1,7 +1,6 @@
-"""What a shell offers when Tab is pressed: topics and groups as the broker has them, and fixed words.
+"""Shell completion: names of topics and groups from the broker, and fixed words.
 
-Quickly or not at all: nobody may have to wait for a broker that is not there, and nothing may be printed into
-the line that is being typed.
+It must be fast and silent: no waiting for a broker that does not answer, nothing printed into the prompt.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer import _completion_shared
 
-from millstream.cli.options import DEFAULT_SERVERS
 from millstream.settings import Address, read_addresses
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 _BASH: Final = r"""
 %(complete_func)s() {
-    # Bash divides words at : and =, as in HOST:PORT and --option=value. Here they are whole again.
+    # Bash splits words at : and =, as in HOST:PORT and --option=value. Join them again.
     local IFS=$'\n' words=() word current last=-1 joins= place
     for (( place = 0; place <= COMP_CWORD; place++ )); do
         word=${COMP_WORDS[place]}
@@ -41,7 +39,7 @@ _BASH: Final = r"""
     COMPREPLY=( $( env COMP_WORDS="${words[*]}" \
                    COMP_CWORD=$last \
                    %(autocomplete_var)s=complete_bash $1 ) )
-    # Only what stands after the last : or = is replaced in the line.
+    # The shell replaces only the part after the last : or =.
     current=${COMP_WORDS[COMP_CWORD]}
     [[ $current == [:=]* ]] && current=
     word=${words[last]%%"$current"}
@@ -64,26 +62,26 @@ _ANSWER_SECONDS: Final = 1.0
 
 
 def use_own_bash_script() -> None:
-    """Let --install-completion and --show-completion give ours: typer's does not know of divided words.
+    """Replace typer's bash script, which does not join split words.
 
-    Typer has no public way for it. Where it keeps its scripts otherwise, its own stays.
+    Typer has no public way to do this. If it keeps its scripts elsewhere, its own script stays.
     """
     getattr(_completion_shared, "_completion_scripts", {})["bash"] = _BASH
 
 
 def topics(context: typer.Context, incomplete: str) -> list[str]:
-    """The topics that begin so; Kafka's own only when asked for by their underscores."""
+    """The topics that begin with ``incomplete``; internal topics only after an underscore."""
     with suppress(Exception), _admin(context) as admin:
         names = admin.list_topics(internal=incomplete.startswith("_"), timeout=_ANSWER_SECONDS)
-        return _those(names, context, incomplete)
+        return _matching(names, context, incomplete)
     return []
 
 
 def groups(context: typer.Context, incomplete: str) -> list[str]:
-    """The groups that begin so."""
+    """The groups that begin with ``incomplete``."""
     with suppress(Exception), _admin(context) as admin:
         found = admin.list_groups(timeout=_ANSWER_SECONDS)
-        return _those([one.group_id for one in found], context, incomplete)
+        return _matching([one.group_id for one in found], context, incomplete)
     return []
 
 
@@ -95,7 +93,7 @@ def sinks(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def words(*known: str) -> Completer:
-    """What completes to one of a few words."""
+    """A completer for a fixed set of words."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         return [word for word in known if word.startswith(incomplete)]
@@ -103,17 +101,18 @@ def words(*known: str) -> Completer:
     return complete
 
 
-def _those(names: list[str], context: typer.Context, incomplete: str) -> list[str]:
-    """Names that begin so and were not typed yet."""
+def _matching(names: list[str], context: typer.Context, incomplete: str) -> list[str]:
+    """Names that begin with ``incomplete`` and were not typed yet."""
     typed = {word for value in context.params.values() if isinstance(value, list | tuple) for word in value}
     return sorted(name for name in names if name.startswith(incomplete) and name not in typed)
 
 
 @contextmanager
 def _admin(context: typer.Context) -> Iterator[Admin]:
-    """A client that gives up soon. Raises where nobody listens."""
+    """An Admin client. Raises at once where no broker listens."""
     logging.disable(logging.CRITICAL)
-    servers = context.params.get("servers") or DEFAULT_SERVERS
+    declared = next(each.default for each in context.command.params if each.name == "servers")
+    servers = context.params.get("servers") or declared
     if not any(map(_answers, read_addresses(servers))):
         raise ConnectionError(servers)
     from millstream.admin import Admin

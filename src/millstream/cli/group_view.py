@@ -1,4 +1,4 @@
-"""A group as the command line shows it: values for scripts, tables for people, rates when it is watched."""
+"""Prints consumer groups as tables, once or repeatedly with rates."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def print_groups(groups: Sequence[Values]) -> None:
 
 
 def watch(look: Callable[[], list[Values]], interval_s: float, *, as_json: bool) -> None:
-    """Show groups again and again, with the rates since the last look, until the user has seen enough.
+    """Show groups every ``interval_s`` seconds, with rates, until Ctrl-C.
 
-    On a terminal one picture is kept up to date; in a pipe each look is printed, as JSON one line each.
+    A terminal shows one picture that is updated; a pipe gets each round, as JSON one line each.
     """
     if as_json or not sys.stdout.isatty():
         for groups in _looks(look, interval_s):
@@ -63,9 +63,9 @@ def _looks(look: Callable[[], list[Values]], interval_s: float) -> Iterator[list
 
 
 def add_rates(groups: list[Values], before: list[Values], seconds: float) -> None:
-    """Add to each partition how many records a second came and were committed since ``before``.
+    """Add to each partition the records per second produced and committed since ``before``.
 
-    None where there is nothing to compare with, or where the group was moved back.
+    None where there is no earlier value, or where the offset went back.
     """
     earlier = {
         (group["group"], one["topic"], one["partition"]): one
@@ -89,14 +89,14 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
 
 
 def picture(groups: Sequence[Values], interval_s: float, console: Console) -> RenderableType:
-    """What a terminal shows of groups: as many rows as it has room for, and how many more there are."""
+    """Groups cropped to the height of the terminal, with the number of hidden rows."""
     every = f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it"
 
     def is_too_high(most_rows: int) -> bool:
         drawn = _cropped(groups, every, console.width, most_rows)
         return len(console.render_lines(drawn, pad=False)) > console.height
 
-    # A row takes a line or more: what has more rows than there are lines cannot fit.
+    # A row takes at least a line, so no more rows than lines can fit.
     fitting = console.height
     if is_too_high(fitting):
         fitting = bisect_left(range(1, fitting), True, key=is_too_high)
@@ -104,7 +104,7 @@ def picture(groups: Sequence[Values], interval_s: float, console: Console) -> Re
 
 
 def _cropped(groups: Sequence[Values], footer: str, width: int, most_rows: int) -> RenderableType:
-    """Groups in at most so many rows, the first ones, above a footer that tells of the others."""
+    """The first ``most_rows`` rows of groups, above a footer that counts the others."""
     from rich.console import Group
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""A place in a topic as people type it: ``earliest``, ``latest``, an offset, a time, or some way from here.
+"""Positions in a topic as typed: ``earliest``, ``latest``, an offset, a time, or a shift.
 
 | typed | means |
 |-|-|
@@ -41,7 +41,7 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """So many records before the end, or the first one where there are fewer."""
+    """``count`` records before the end, or the first record where there are fewer."""
 
     count: int
 
@@ -55,7 +55,7 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """So far from the committed offset, forwards or (negative) backwards."""
+    """``by`` offsets after the committed offset; before it if negative."""
 
     by: int
 
@@ -65,7 +65,7 @@ GroupPosition = Position | Shift
 
 
 def read_position(text: str, option: str, now_ms: int) -> Position:
-    """Read a place in a topic. ``now_ms`` is the time of day, for ``15m`` and the like."""
+    """Read a position. ``now_ms`` is the current time, for ages such as ``15m``."""
     position = _read(text.strip(), option, now_ms)
     if isinstance(position, Shift):
         raise UsageError(f"{option} {text} is for groups only: write an offset, a time, earliest or latest")
@@ -73,7 +73,7 @@ def read_position(text: str, option: str, now_ms: int) -> Position:
 
 
 def read_group_position(text: str, option: str, now_ms: int) -> GroupPosition:
-    """Read where a group shall go: a place in a topic, or a shift from where it stands."""
+    """Read the target of a group reset: a position, or a shift of the committed offset."""
     return _read(text.strip(), option, now_ms)
 
 
@@ -120,5 +120,5 @@ def _timestamp_ms(text: str, now_ms: int) -> int:
         return max(0, now_ms - int(ago["amount"]) * _UNITS_MS[ago["unit"]])
     if text.startswith("@"):
         return _offset(text[1:])
-    # A time without a zone is the user's own, as on the clock on their wall.
+    # A time without a zone is local time.
     return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for people only: in a pipe it is not there."""
+"""A progress bar on standard error, only on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Meter = Callable[[int, int], None]
-"""Told how far the input was read, and how many records came of it."""
+"""Called with the position in the input and the number of records so far."""
 
 
 @contextmanager

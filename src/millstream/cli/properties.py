@@ -1,4 +1,4 @@
-"""What people type: ``NAME=VALUE`` for settings and headers, and a backslash for what shells make hard."""
+"""Reads ``NAME=VALUE`` options and backslash escapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def unescaped(text: str) -> str:
-    """A text in which a backslash and a letter stand for what a shell makes hard to type."""
+    r"""The text with escapes such as ``\t`` replaced."""
     return _ESCAPES.sub(lambda match: _ESCAPED.get(match[1], match[0]), text)
 
 
@@ -26,7 +26,7 @@ def read_pair(text: str, option: str) -> tuple[str, str]:
 
 
 def read_properties(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Read settings, each as ``NAME=VALUE``. The same name twice is more likely a slip than an intention."""
+    """Read settings, each as ``NAME=VALUE``. Raises UsageError for a repeated name."""
     properties: dict[str, str] = {}
     for text in texts:
         name, value = read_pair(text, option)

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM as a wish to stop, for a command that is to finish what it has begun.
+"""Ctrl-C and SIGTERM as a request to stop, for commands that finish what they have begun.
 
-The first signal ends waiting for more to do, at once, and interrupts nothing else. The second one ends all.
-Or, for a moment that must not be interrupted at all: ``signals_held``.
+The first signal ends the wait for more input and interrupts nothing else. The second ends the command.
+``signals_held`` defers signals while code runs that must not be interrupted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def _heard_by(handler: Callable[[int, Callable[[], None]], None]) -> Iterator[None]:
-    """Until the block ends ``handler`` hears signals, but for those that the process ignores, as in the
-    background. It is told the signal's number, and may end the block's listening before its time.
+def _handled_by(handler: Callable[[int, Callable[[], None]], None]) -> Iterator[None]:
+    """Call ``handler`` for signals until the block ends, except those that the process ignores.
+
+    ``handler`` gets the signal's number and a function that restores the earlier handlers.
     """
     found = {each: signal.getsignal(each) for each in _SIGNALS}
     before = {each: there for each, there in found.items() if there not in (signal.SIG_IGN, None)}
@@ -43,22 +44,22 @@ def _heard_by(handler: Callable[[int, Callable[[], None]], None]) -> Iterator[No
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hear signals when the block ends, and not before. For imports while other threads import: what a signal
-    raises in the middle may leave a lock of Python's taken, and everybody waiting for it for ever.
+    """Defer signals until the block ends. For imports while other threads import: an exception raised by a
+    signal handler in the middle may leave an import lock held, which blocks those threads forever.
     """
     heard: list[int] = []
-    with _heard_by(lambda number, restore: heard.append(number)):
+    with _handled_by(lambda number, restore: heard.append(number)):
         yield
     if heard:
         signal.raise_signal(heard[0])
 
 
 class _WaitingEndedError(BaseException):
-    """Raised by the signal inside whatever waits for more."""
+    """Raised by the signal handler to end a wait for more input."""
 
 
 class Stopper:
-    """Remembers the first signal. Of the main thread, which alone hears them."""
+    """Remembers the first signal. For the main thread, which runs signal handlers."""
 
     def __init__(self) -> None:
         self._signal: int | None = None
@@ -71,14 +72,12 @@ class Stopper:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether it was stopped before there was nothing more to do."""
+        """Whether it was stopped before the input ended."""
         return self.is_stopped and not self._has_ended
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear signals until the block ends; one that the process ignores, as in the background, it still
-        ignores.
-        """
+        """Handle signals until the block ends. Ignored signals, as in the background, stay ignored."""
 
         def stop(number: int, restore: Callable[[], None]) -> None:
             self._signal = number
@@ -86,11 +85,11 @@ class Stopper:
             if self._is_waiting:
                 raise _WaitingEndedError
 
-        with _heard_by(stop):
+        with _handled_by(stop):
             yield
 
     def until_stopped(self, more: Iterable[T]) -> Iterator[T]:
-        """All there is, up to the first signal. What was about to be read when it came is not given out."""
+        """The items of ``more`` until the first signal. An item being read at that moment is dropped."""
         rest = iter(more)
         try:
             while not self.is_stopped:

@@ -1,7 +1,6 @@
-"""The web console: ``millstream console``. It looks, and changes nothing.
+"""The web console: ``millstream console``. It is read-only.
 
-One round of admin calls (``looking``) makes a snapshot of the cluster. A shared sampler (``sampler``) makes
-one each refresh while somebody looks, however many do, and keeps what rates and charts need (``sampling``,
-pure). ``answers`` turns that into plain values, which ``api`` gives as JSON and
-``pages`` as HTML: whatever a page shows, a script can ask for. ``server`` is the process around it.
+One round of admin calls makes a ``cluster_snapshot``. The ``sampler`` makes one each refresh while pages are
+viewed, and keeps what rates and charts need (``views``, pure). ``web/pages`` turns that into JSON answers and
+pages: whatever a page shows, a script can read. ``web/server`` is the process.
 """

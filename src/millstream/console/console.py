@@ -1,7 +1,6 @@
-"""The console itself: one Admin, one sampler, and the answers made of what they know.
+"""The console's state: one Admin, one sampler, and what pages ask them for.
 
-Its methods are what can be asked; ``api`` and ``pages`` put the same answers into JSON and HTML. All of them
-run on the event loop, and whatever blocks is given to a thread.
+All methods run on the event loop; blocking calls are given to threads.
 """
 
 from __future__ import annotations
@@ -9,16 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.admin import Admin, ConfigEntry
-from millstream.console import answers
-from millstream.console.answers import Values
-from millstream.console.loads import TableLook, loads_in, look_at_table, open_tables
-from millstream.console.looking import CALL_SECONDS, Looker, Snapshot, TopicLook
-from millstream.console.records import USUAL_RECORDS, Found, Ranges, from_offset, newest, read
-from millstream.console.sampler import Sampler, View
-from millstream.console.sharing import Shared
+from millstream.console.background import SharedResults
+from millstream.console.cluster_snapshot import CALL_SECONDS, ClusterSnapshot, SnapshotReader, TopicState
+from millstream.console.errors import NoDataError
+from millstream.console.loads import TableStatus, load_rows, loads_in, open_tables, table_status
+from millstream.console.records import Ranges, RecordsRead, read
+from millstream.console.sampler import ClusterView, Sampler
 from millstream.console.views.charts import Chart, lag_chart
 from millstream.errors import MillstreamError, MillstreamTimeoutError, NetworkError
 from millstream.terminal.broker_check import require_broker
@@ -29,16 +27,12 @@ if TYPE_CHECKING:
 _CONFIGS_SECONDS: Final = 10.0
 _TABLES_SECONDS: Final = 5.0
 _RECORDS_SECONDS: Final = 60.0
-"""How long records are kept: they are asked for by their offsets, so new ones are another question."""
-
-
-class NothingKnownError(Exception):
-    """The brokers have not answered yet; the message says why, and what to do."""
+"""How long records are kept: they are keyed by their offsets, so new records have another key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a console is made from."""
+class ConsoleSettings:
+    """The brokers and tables that a console shows, and how often it asks."""
 
     servers: str
     refresh_s: float = 2.0
@@ -50,33 +44,24 @@ class Settings:
         return {"client.id": "millstream-console", **self.client, "bootstrap.servers": self.servers}
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsWanted:
-    """Which records of a topic: the newest of all or of one partition, or some from an offset on."""
-
-    partition: int | None = None
-    offset: int | None = None
-    count: int = USUAL_RECORDS
-
-
 class Console:
-    """Answers questions about one cluster. ``run`` must be running; ``close`` ends all."""
+    """What is known of one cluster. ``run`` must be running; ``close`` ends waiting requests."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self._tables: list[Sink] = open_tables(settings.tables, {"bootstrap_servers": settings.servers})
         self._admin = Admin(settings.for_clients())
         self._brokers = _Brokers(self._admin, settings.servers)
-        self.sampler = Sampler(self._brokers.look, settings.refresh_s)
-        self._shared = Shared()
+        self.sampler = Sampler(self._brokers.read_snapshot, settings.refresh_s)
+        self._shared = SharedResults()
 
     async def run(self) -> None:
-        """Sample while somebody looks, until cancelled. A first look at once: somebody will soon."""
+        """Sample while pages are viewed, until cancelled. The first round starts at once."""
         self.sampler.wake()
         await self.sampler.run()
 
     def close(self) -> None:
-        """Let everybody go who waits for an answer."""
+        """Release all requests that wait for an answer."""
         self.sampler.close()
         self._shared.close()
 
@@ -84,73 +69,15 @@ class Console:
         """Close the connections to the brokers."""
         self._admin.close(timeout=0)
 
-    # -- the answers
+    async def view(self) -> tuple[ClusterView, ClusterSnapshot]:
+        """What is known now; raises NoDataError before the first answer of the brokers."""
+        view = await self.sampler.view()
+        if view.snapshot is None:
+            raise NoDataError(view.trouble or "The console is ending.")
+        return view, view.snapshot
 
-    async def overview(self) -> Values:
-        """Cluster, totals, topics, groups and loads."""
-        view, snapshot = await self._look()
-        return {
-            **self.seen(view),
-            "cluster": answers.cluster(snapshot, self.settings.servers),
-            "totals": answers.totals(snapshot, view.rates),
-            "topics": [answers.topic_row(topic, view.rates) for topic in snapshot.topics.values()],
-            "groups": [answers.group_row(group, view.rates) for group in snapshot.groups.values()],
-            "loads": await self._load_rows(snapshot),
-        }
-
-    async def topic(self, name: str) -> Values:
-        """One topic, without its records."""
-        view, snapshot = await self._look()
-        topic = answers.find_topic(snapshot, name)
-        configs = await self._configs(topic, view)
-        return {**self.seen(view), **answers.topic_page(topic, snapshot, view.rates, configs)}
-
-    async def records(self, name: str, wanted: RecordsWanted) -> Values:
-        """Some records of a topic, the newest first."""
-        _, snapshot = await self._look()
-        topic = answers.find_topic(snapshot, name)
-        if wanted.partition is not None:
-            answers.find_partition(topic, wanted.partition)
-        if wanted.partition is not None and wanted.offset is not None:
-            ranges = from_offset(topic, wanted.partition, wanted.offset, wanted.count)
-        else:
-            ranges = newest(topic, wanted.count, wanted.partition)
-        found, note = Found(()), ""
-        try:
-            found = await self._read(topic, ranges, wanted.count)
-        except MillstreamError as error:
-            note = f"the records could not be read: {error}"
-        if not found.is_complete:
-            note = "not all of them could be read in a few seconds: choose a partition, or fewer records"
-        return {
-            "topic": name,
-            "partition": wanted.partition,
-            "offset": wanted.offset,
-            "count": wanted.count,
-            "note": note,
-            "records": [one.as_dict() for one in found.records],
-        }
-
-    async def group(self, name: str) -> Values:
-        """One group, with the load that it is, if it is one."""
-        view, snapshot = await self._look()
-        group = answers.find_group(snapshot, name)
-        now_ms = round(asyncio.get_running_loop().time() * 1000)
-        page = answers.group_page(group, view.rates, self.sampler.points(name), now_ms)
-        loads = [row for row in await self._load_rows(snapshot) if row["group"] == name]
-        return {**self.seen(view), **page, "loads": loads}
-
-    async def loads(self) -> Values:
-        """All loads."""
-        view, snapshot = await self._look()
-        return {**self.seen(view), "loads": await self._load_rows(snapshot)}
-
-    def chart(self, group: str, width: int, height: int) -> Chart | None:
-        """A group's lag as a picture."""
-        return lag_chart(self.sampler.points(group), gap_ms=self.sampler.gap_ms, width=width, height=height)
-
-    def seen(self, view: View | None = None) -> Values:
-        """How old an answer is, and what hinders a newer one."""
+    def freshness(self, view: ClusterView | None = None) -> dict[str, Any]:
+        """How old an answer is, and why there is no newer one."""
         view = self.sampler.current if view is None else view
         age_s = asyncio.get_running_loop().time() - view.taken_at_s
         return {
@@ -159,21 +86,12 @@ class Console:
             "refresh_s": self.settings.refresh_s,
         }
 
-    def health(self) -> Values:
-        """Whether the last round reached the brokers, without asking them now."""
-        view = self.sampler.current
-        state = "unknown" if not view.rounds else "down" if view.trouble else "up"
-        return {"status": "ok", "broker": state, "rounds": view.rounds, **self.seen(view)}
+    def chart(self, group: str, width: int, height: int) -> Chart | None:
+        """The lag of a group over time."""
+        return lag_chart(self.sampler.points(group), gap_ms=self.sampler.gap_ms, width=width, height=height)
 
-    # -- what they are made of
-
-    async def _look(self) -> tuple[View, Snapshot]:
-        view = await self.sampler.view()
-        if view.snapshot is None:
-            raise NothingKnownError(view.trouble or "The console is ending.")
-        return view, view.snapshot
-
-    async def _configs(self, topic: TopicLook, view: View) -> Mapping[str, ConfigEntry]:
+    async def configs(self, topic: TopicState, view: ClusterView) -> Mapping[str, ConfigEntry]:
+        """The settings of a topic; empty where they cannot be read."""
         if view.trouble:
             return {}
         key = ("configs", topic.name, topic.topic_id)
@@ -183,40 +101,42 @@ class Console:
                 lambda: self._admin.topic_configs(topic.name, timeout=CALL_SECONDS),
                 keep_s=_CONFIGS_SECONDS,
             )
-        except MillstreamError:  # a broker may keep them from us; the rest of the page is still of use
+        except MillstreamError:  # such as a lack of permission: the rest of the page is still of use
             return {}
 
-    async def _read(self, topic: TopicLook, ranges: Ranges, count: int) -> Found:
+    async def records(self, topic: TopicState, ranges: Ranges, count: int) -> RecordsRead:
+        """The newest ``count`` records of these ranges."""
         key = ("records", topic.topic_id, tuple(ranges.items()), count)
         settings = self.settings.for_clients()
         return await self._shared.get(key, lambda: read(settings, ranges, count), keep_s=_RECORDS_SECONDS)
 
-    async def _load_rows(self, snapshot: Snapshot) -> list[Values]:
+    async def load_rows(self, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+        """All loads, with the status of the tables that were named at the start."""
         loads = loads_in(snapshot)
         keep_s = max(self.settings.refresh_s, _TABLES_SECONDS)
 
-        async def ask(sink: Sink) -> TableLook:
+        async def status(sink: Sink) -> TableStatus:
             return await self._shared.get(
-                ("table", sink.name), lambda: look_at_table(self._admin, sink, loads), keep_s=keep_s
+                ("table", sink.name), lambda: table_status(self._admin, sink, loads), keep_s=keep_s
             )
 
-        tables = await asyncio.gather(*(ask(sink) for sink in self._tables))
-        return answers.load_rows(loads, tables, snapshot)
+        tables = await asyncio.gather(*(status(sink) for sink in self._tables))
+        return load_rows(loads, tables, snapshot)
 
 
 class _Brokers:
-    """Looks at the brokers, and says in a sentence what to do when none answers."""
+    """Reads snapshots. Its errors say what to do when no broker answers."""
 
     def __init__(self, admin: Admin, servers: str) -> None:
-        self._looker = Looker(admin)
+        self._reader = SnapshotReader(admin)
         self._servers = servers
         self._were_there = False
 
-    def look(self) -> Snapshot:
+    def read_snapshot(self) -> ClusterSnapshot:
         if not self._were_there:
-            require_broker(self._servers)  # a refused connection is told at once, a call would go on trying
+            require_broker(self._servers)  # fails at once where an Admin call would keep trying
         try:
-            snapshot = self._looker.look()
+            snapshot = self._reader.read()
         except (MillstreamTimeoutError, NetworkError):
             self._were_there = False
             require_broker(self._servers)

@@ -1,7 +1,7 @@
-"""Loads: which groups are loads, and into which tables, is written beside the offsets that they commit.
+"""Loads, found by the metadata of the offsets that they commit, and the status of their tables.
 
-What a table itself holds is asked only of tables that were named when the console was started: the note of a
-commit is somebody's text, and nothing is opened because a note says so.
+Only tables that were named when the console was started are opened: anyone can write the metadata of a
+commit, so nothing is opened because of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.admin import Admin
-from millstream.console.looking import GroupLook, Snapshot
+from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, Mark, read_mark
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadLook:
-    """A group that is a load, as its own commits say."""
+class LoadSummary:
+    """A load of a group into one table, as the metadata of its commits says."""
 
     group: str
     table: str
     partitions: tuple[TopicPartition, ...]
     lag: int
     cycle: str
-    """The id of its last cycle; empty before the first."""
+    """The id of the last cycle; empty before the first."""
 
     @property
     def topics(self) -> list[str]:
@@ -40,21 +40,21 @@ class LoadLook:
 
 
 @dataclass(frozen=True, slots=True)
-class TableLook:
-    """What a table says of the loads into it, as ``millstream load status`` does."""
+class TableStatus:
+    """The status of the loads into a table, as in ``millstream load status``."""
 
     table: str
     statuses: tuple[Mapping[str, Any], ...] = ()
     note: str = ""
-    """Why there is nothing to say."""
+    """Why there is no status."""
 
 
-def loads_in(snapshot: Snapshot) -> list[LoadLook]:
+def loads_in(snapshot: ClusterSnapshot) -> list[LoadSummary]:
     """All loads, by group and table."""
     return [load for group in snapshot.groups.values() for load in _loads_of(group)]
 
 
-def _loads_of(group: GroupLook) -> list[LoadLook]:
+def _loads_of(group: GroupState) -> list[LoadSummary]:
     by_table: dict[str, list[tuple[TopicPartition, Mark, int]]] = {}
     for one in group.description.partitions:
         mark = read_mark(one.metadata)
@@ -62,7 +62,7 @@ def _loads_of(group: GroupLook) -> list[LoadLook]:
             place = TopicPartition(one.topic, one.partition)
             by_table.setdefault(mark.sink, []).append((place, mark, one.lag or 0))
     return [
-        LoadLook(
+        LoadSummary(
             group=group.name,
             table=table,
             partitions=tuple(place for place, _, _ in found),
@@ -82,24 +82,22 @@ def open_tables(addresses: Sequence[str], settings: Mapping[str, object]) -> lis
     return [sink_for(address, (), settings) for address in addresses]
 
 
-def look_at_table(admin: Admin, sink: Sink, loads: Iterable[LoadLook]) -> TableLook:
-    """Ask a table for each load into it. Blocks; an error is a note."""
+def table_status(admin: Admin, sink: Sink, loads: Iterable[LoadSummary]) -> TableStatus:
+    """The status of each load into a table. Blocks; an error becomes a note."""
     from millstream.spark.load.status import status
 
     try:
         found = [status(admin, sink, load.group, load.topics).as_dict() for load in _into(sink, list(loads))]
     except MillstreamError as error:
-        return TableLook(sink.name, note=" ".join(str(error).split()))
+        return TableStatus(sink.name, note=" ".join(str(error).split()))
     except Exception as error:
-        log.exception("the table %s cannot be looked at", sink.name)
-        return TableLook(sink.name, note=f"it cannot be looked at: {type(error).__name__}")
-    return TableLook(sink.name, tuple(found), "" if found else "no group has loaded into this table yet")
+        log.exception("the status of table %s cannot be read", sink.name)
+        return TableStatus(sink.name, note=f"its status cannot be read: {type(error).__name__}")
+    return TableStatus(sink.name, tuple(found), "" if found else "no group has loaded into this table yet")
 
 
-def _into(sink: Sink, loads: list[LoadLook]) -> list[LoadLook]:
-    """The loads into a table: those that give its name, or else, as a path can be spelled in several ways,
-    those whose progress the table has.
-    """
+def _into(sink: Sink, loads: list[LoadSummary]) -> list[LoadSummary]:
+    """The loads that name this table or, as a path has several spellings, whose progress it holds."""
     named = [load for load in loads if load.table == sink.name]
     if named:
         return named
@@ -108,3 +106,37 @@ def _into(sink: Sink, loads: list[LoadLook]) -> list[LoadLook]:
         for load in loads
         if any(one.rows or one.rejected for one in sink.standing(load.group, load.partitions).values())
     ]
+
+
+def load_rows(
+    loads: Sequence[LoadSummary], tables: Sequence[TableStatus], snapshot: ClusterSnapshot
+) -> list[dict[str, Any]]:
+    """Loads with the status of their tables, then the named tables without a load."""
+    told = {(status["group"], table.table): status for table in tables for status in table.statuses}
+    groups_told = {status["group"]: status for status in told.values()}
+    notes = {table.table: table.note for table in tables if table.note}
+    rows: list[dict[str, Any]] = []
+    for load in loads:
+        group = snapshot.groups[load.group].description
+        rows.append(
+            {
+                "group": load.group,
+                "table": load.table,
+                "topics": load.topics,
+                "state": group.state,
+                "members": len(group.members),
+                "lag": load.lag,
+                "last_cycle": load.cycle,
+                "status": told.get((load.group, load.table), groups_told.get(load.group)),
+                "note": notes.pop(load.table, ""),
+            }
+        )
+    unused: dict[str, Any] = {
+        "group": None,
+        "topics": [],
+        "state": None,
+        "members": 0,
+        "lag": None,
+        "last_cycle": "",
+    }
+    return rows + [{**unused, "table": table, "status": None, "note": note} for table, note in notes.items()]

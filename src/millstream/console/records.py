@@ -1,7 +1,7 @@
-"""Records of a topic for a page: which offsets to read (pure), and reading them without a group.
+"""Records of a topic for a page: which offsets to read, and reading them without a group.
 
-What is read is bounded three ways: in records, in bytes and in time. Each record is made small at once, so a
-topic of large values costs the network, not memory.
+Reading is bounded in records, bytes and time. Each record is cut to a preview at once, so large values cost
+network traffic, not memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from millstream.config import ClientConfig
-from millstream.console.looking import TopicLook
-from millstream.console.views.showing import Shown, shown, visible
+from millstream.console.cluster_snapshot import TopicState
+from millstream.console.views.previews import Preview, preview, visible
 from millstream.consumer import Consumer, Record
 from millstream.model import TopicPartition
 from millstream.terminal.output import time_text
@@ -22,12 +22,12 @@ MOST_RECORDS: Final = 200
 USUAL_RECORDS: Final = 20
 
 _MOST_READ: Final = 2_000
-"""Of all partitions together, when the newest are looked for."""
+"""Of all partitions together, for the newest records of a topic."""
 _MOST_BYTES: Final = 32 << 20
 _READ_SECONDS: Final = 4.0
 _PREVIEW_BYTES: Final = 2 << 10
 _WHOLE_BYTES: Final = 64 << 10
-"""How much is shown of a record that is looked at alone."""
+"""How much is shown of a single record."""
 _MOST_HEADERS: Final = 50
 
 
@@ -42,15 +42,15 @@ Ranges = dict[TopicPartition, Range]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLook:
-    """One record, made small."""
+class RecordPreview:
+    """One record, cut to what a page shows."""
 
     partition: int
     offset: int
     timestamp_ms: int
-    key: Shown
-    value: Shown
-    headers: tuple[tuple[str, Shown], ...]
+    key: Preview
+    value: Preview
+    headers: tuple[tuple[str, Preview], ...]
     headers_left_out: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,17 +67,17 @@ class RecordLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was read. ``is_complete`` is false where a bound ended the reading."""
+class RecordsRead:
+    """Records, the newest first. ``is_complete`` is false if a bound ended the reading."""
 
-    records: tuple[RecordLook, ...]
+    records: tuple[RecordPreview, ...]
     is_complete: bool = True
 
 
-def newest(topic: TopicLook, count: int, partition: int | None = None) -> Ranges:
-    """Where the newest ``count`` records lie: so many of each partition, as any of them may have them all.
+def newest(topic: TopicState, count: int, partition: int | None = None) -> Ranges:
+    """The ranges of the newest ``count`` records: ``count`` of each partition, as one may hold them all.
 
-    Of a topic with many partitions fewer are read from each, and the newest of all is then nearly that.
+    With many partitions fewer are read from each, so the result is approximate.
     """
     chosen = [one for one in topic.partitions if partition in (None, one.partition)]
     each = max(1, min(count, _MOST_READ // max(1, len(chosen))))
@@ -88,8 +88,8 @@ def newest(topic: TopicLook, count: int, partition: int | None = None) -> Ranges
     }
 
 
-def from_offset(topic: TopicLook, partition: int, offset: int, count: int) -> Ranges:
-    """``count`` offsets of one partition from ``offset`` on, or what there is of them."""
+def from_offset(topic: TopicState, partition: int, offset: int, count: int) -> Ranges:
+    """At most ``count`` offsets of one partition from ``offset`` on."""
     one = next(each for each in topic.partitions if each.partition == partition)
     if one.start is None or one.end is None:
         return {}
@@ -98,10 +98,10 @@ def from_offset(topic: TopicLook, partition: int, offset: int, count: int) -> Ra
     return {TopicPartition(topic.name, partition): Range(start, stop)} if start < stop else {}
 
 
-def read(settings: Mapping[str, object], ranges: Ranges, count: int) -> Found:
-    """Read these ranges, and return the newest ``count`` records of them, the newest first."""
+def read(settings: Mapping[str, object], ranges: Ranges, count: int) -> RecordsRead:
+    """Read these ranges, and return their newest ``count`` records."""
     if not ranges:
-        return Found(())
+        return RecordsRead(())
     limit = _WHOLE_BYTES if count == 1 else _PREVIEW_BYTES
     with Consumer(_consumer_settings(settings)) as consumer:
         consumer.assign(list(ranges))
@@ -109,11 +109,11 @@ def read(settings: Mapping[str, object], ranges: Ranges, count: int) -> Found:
             consumer.seek(partition, bounds.start)
         records, is_complete = _read_all(consumer, ranges, limit)
     records.sort(key=lambda one: (one.timestamp_ms, one.offset, one.partition), reverse=True)
-    return Found(tuple(records[:count]), is_complete)
+    return RecordsRead(tuple(records[:count]), is_complete)
 
 
 def _consumer_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    """The console's settings, as far as a consumer has them, and what makes it read without a trace."""
+    """The client settings of the console, for a consumer without a group."""
     shared = ClientConfig.names()
     return {
         **{name: value for name, value in settings.items() if name.replace(".", "_") in shared},
@@ -126,10 +126,10 @@ def _consumer_settings(settings: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _read_all(consumer: Consumer, ranges: Ranges, limit: int) -> tuple[list[RecordLook], bool]:
+def _read_all(consumer: Consumer, ranges: Ranges, limit: int) -> tuple[list[RecordPreview], bool]:
     deadline_s = time.monotonic() + _READ_SECONDS
     bytes_left = _MOST_BYTES
-    found: list[RecordLook] = []
+    found: list[RecordPreview] = []
     waiting = set(ranges)
     while waiting:
         left_s = deadline_s - time.monotonic()
@@ -138,8 +138,8 @@ def _read_all(consumer: Consumer, ranges: Ranges, limit: int) -> tuple[list[Reco
         for record in consumer.poll(timeout=left_s):
             bytes_left -= len(record.key or b"") + len(record.value or b"")
             if record.offset < ranges[record.topic_partition].stop:
-                found.append(look_at(record, limit))
-        # A position may pass the end of its range without a record: compaction and markers leave gaps.
+                found.append(_preview(record, limit))
+        # Compare positions, not records: compaction and transaction markers leave gaps.
         done = {one for one in waiting if consumer.position(one, timeout=_READ_SECONDS) >= ranges[one].stop}
         if done:
             consumer.pause(*done)
@@ -147,15 +147,15 @@ def _read_all(consumer: Consumer, ranges: Ranges, limit: int) -> tuple[list[Reco
     return found, True
 
 
-def look_at(record: Record, limit: int) -> RecordLook:
-    """A record with at most ``limit`` bytes of its value, and of its key and each header."""
+def _preview(record: Record, limit: int) -> RecordPreview:
+    """A record with at most ``limit`` bytes of its value, key and each header."""
     headers = record.headers[:_MOST_HEADERS]
-    return RecordLook(
+    return RecordPreview(
         partition=record.partition,
         offset=record.offset,
         timestamp_ms=record.timestamp,
-        key=shown(record.key, limit),
-        value=shown(record.value, limit),
-        headers=tuple((visible(name[:limit]), shown(value, limit)) for name, value in headers),
+        key=preview(record.key, limit),
+        value=preview(record.value, limit),
+        headers=tuple((visible(name[:limit]), preview(value, limit)) for name, value in headers),
         headers_left_out=len(record.headers) - len(headers),
     )

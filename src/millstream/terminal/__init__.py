@@ -1,1 +1,1 @@
-"""What the command line, the console and the demo share: output, input, clients, and how a command ends."""
+"""What the command line, the console and the demo share: output, errors, the check for a broker."""

@@ -32,10 +32,7 @@ def require_broker(servers: str) -> None:
 
     A script fails at once, and a newcomer who forgot to start the broker reads how to start it.
     """
-    try:
-        addresses = read_addresses(servers)
-    except ValueError as error:
-        raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
+    addresses = typed_addresses(servers)
     logging.basicConfig(level=logging.WARNING, handlers=[_ClientWarnings()])
     reason = ""
     for address in addresses:
@@ -51,6 +48,14 @@ def require_broker(servers: str) -> None:
         f"no broker answers at {servers} ({reason}): start one with 'millstream broker', "
         "or name another with --bootstrap-servers"
     )
+
+
+def typed_addresses(servers: str) -> tuple[Address, ...]:
+    """Read ``--bootstrap-servers``; raises UsageError."""
+    try:
+        return read_addresses(servers)
+    except ValueError as error:
+        raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
 
 
 def probe(address: Address) -> None:

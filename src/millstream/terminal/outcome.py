@@ -1,7 +1,7 @@
-"""How a command ends: an exit code, and one sentence on standard error where it did not work out.
+"""How a command ends: its exit code, and one sentence on standard error if it failed.
 
-0 means done, 1 failed, 2 misused (what was typed makes no sense), 130 and 143 ended by Ctrl-C or SIGTERM.
-A reader that closes the pipe (``millstream consume … | head``) has what it wanted: that is done, too.
+0 is done, 1 failed, 2 bad usage, 130 and 143 ended by Ctrl-C or SIGTERM. A reader that closes the pipe
+(``millstream consume … | head``) has what it wanted: that is 0, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 @dataclass
 class Session:
-    """What the options of a command say about how to report its errors."""
+    """How the errors of a command are reported, as its options say."""
 
     debug: bool = False
     as_json: bool = False
@@ -55,23 +55,23 @@ class Session:
 
 
 class UsageError(MisuseError):
-    """What was typed makes no sense."""
+    """The command line is wrong."""
 
 
 class CommandError(MillstreamError):
-    """The command could not do its work."""
+    """The command failed."""
 
 
 class Terminated(BaseException):
-    """SIGTERM came: clean up and leave, as after Ctrl-C."""
+    """Raised on SIGTERM, so that commands clean up as after Ctrl-C."""
 
 
 _sessions: list[Session] = []
-"""The command that runs, for those that have something to say and do not know of it."""
+"""The running command, for warnings from code that does not have its session."""
 
 
 def exit_code_of(command: Callable[[], int | None], session: Session) -> int:
-    """Run a command and return its exit code, having reported what went wrong."""
+    """Run a command, report its error if any, and return its exit code."""
     _sessions.append(session)
     try:
         return _exit_code_of(command, session)
@@ -97,7 +97,7 @@ def _exit_code_of(command: Callable[[], int | None], session: Session) -> int:
 
 
 def report(error: Exception, session: Session) -> int:
-    """Say on standard error what went wrong, and return the exit code that goes with it."""
+    """Print an error on standard error, and return its exit code."""
     if session.debug:
         traceback.print_exception(error)
     say_error(_sentence(error, session), as_json=session.as_json)
@@ -110,12 +110,12 @@ def say_error(sentence: str, *, as_json: bool = False) -> None:
 
 
 def say_interrupted(sentence: str) -> None:
-    """Print what was done until Ctrl-C."""
+    """Print what was done before Ctrl-C."""
     _say("interrupted", "1;33", sentence, as_json=False)
 
 
 def warn(sentence: str) -> None:
-    """Print what the user may not have meant, in the same ways. In a pipe, too: it may be all that tells."""
+    """Print a warning on standard error, in the form that the command's options ask for."""
     from millstream.terminal.spelling import as_typed
 
     session = _sessions[-1] if _sessions else Session()
@@ -133,7 +133,7 @@ def _say(kind: str, colour: str, sentence: str, as_json: bool) -> None:
 
 
 def told_by(error: BaseException) -> str:
-    """What an error says, in a sentence. What the broker said of the case is not explained again."""
+    """An error in one sentence. A broker's own explanation replaces the general one."""
     text = str(error)
     if isinstance(error, NonEmptyGroupError):
         text = error.detail if " has members" in error.detail else f"{error.detail} has members"
@@ -145,7 +145,7 @@ def told_by(error: BaseException) -> str:
     elif isinstance(error, _EXPLAINED_BY_BROKERS) and ": " in error.detail:
         text = error.detail
     elif isinstance(error, BrokerError) and error.detail and not set(".:") & set(error.detail):
-        # What it is about ("group audit"), and what is wrong with that: one sentence.
+        # The detail names the subject ("group audit"), the meaning says what is wrong with it.
         text = f"{error.detail}: {error.meaning[0].lower()}{error.meaning[1:].rstrip('.')}"
     return " ".join(text.split())
 
@@ -161,14 +161,14 @@ def _sentence(error: Exception, session: Session) -> str:
     if isinstance(error, OSError):
         reason = error.strerror or text or type(error).__name__
         return f"{error.filename}: {reason}" if error.filename is not None else reason
-    return f"a defect of millstream's, please report it: {type(error).__name__}: {text} (--debug shows where)"
+    return f"a bug in millstream, please report it: {type(error).__name__}: {text} (--debug shows where)"
 
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
     try:
         before = signal.signal(signal.SIGTERM, _raise_terminated)
-    except ValueError:  # not the main thread, which alone may handle signals
+    except ValueError:  # not the main thread
         yield
         return
     try:
@@ -182,6 +182,6 @@ def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _abandon_stdout() -> None:
-    """Let the interpreter's last flush go nowhere, instead of failing on the pipe that is closed."""
+    """Redirect standard output, so that the last flush does not fail on the closed pipe."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

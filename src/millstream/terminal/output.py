@@ -1,4 +1,4 @@
-"""What commands print: a table on a terminal, aligned columns in a pipe, JSON for scripts."""
+"""Output of commands: tables on a terminal, aligned columns in a pipe, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Row = Sequence[object]
 
 _FOLDED: Final = 12
-"""A column of texts is made no narrower than this."""
+"""The least width of a column of texts."""
 
 
 def print_json(value: Any) -> None:
@@ -45,6 +45,16 @@ def print_lines(columns: Sequence[str], rows: Sequence[Row], *, none: str) -> No
             print(_cell(row[0]))
 
 
+def print_deleted(noun: str, names: Sequence[str], *, as_json: bool) -> None:
+    """Print what was deleted, each name once."""
+    deleted = list(dict.fromkeys(names))
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        for name in deleted:
+            print(f"deleted {noun} {name}")
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values, one pair a line."""
     print(field_lines(fields))
@@ -57,7 +67,7 @@ def field_lines(fields: Mapping[str, object]) -> str:
 
 
 def say(message: str) -> None:
-    """Tell the person at the terminal something that is no result: on standard error, and only there."""
+    """Print a remark on standard error, only on a terminal."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr, flush=True)
 
@@ -68,7 +78,7 @@ def count(number: int, noun: str) -> str:
 
 
 def size(number: int) -> str:
-    """A number of bytes, as people read it."""
+    """A number of bytes with a unit: ``1.5 MiB``."""
     amount = float(number)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -83,7 +93,7 @@ def time_text(timestamp_ms: int) -> str:
         return "-"
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # beyond the year 9999: producers may send anything
+    except (OverflowError, ValueError, OSError):  # beyond the year 9999
         return f"@{timestamp_ms}"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -110,7 +120,7 @@ def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
 
 
 def rich_table(columns: Sequence[str], rows: Sequence[Row], *, width: int) -> RenderableType:
-    """Rows as a terminal of this width shows them: in a table, or one below the other where none fits."""
+    """Rows as a table, or as one block per row where the table is too wide."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -130,11 +140,11 @@ def rich_table(columns: Sequence[str], rows: Sequence[Row], *, width: int) -> Re
             name, justify="right" if right else "left", overflow="fold", no_wrap=right, min_width=narrowest
         )
     for line in texts:
-        table.add_row(*map(Text, line))  # Text: a topic's settings may look like markup
+        table.add_row(*map(Text, line))  # Text: values may look like markup
     return table
 
 
 def _least_width(name: str, cells: Sequence[str], is_numeric: bool) -> int:
-    """What a column needs: numbers are shown whole, longer texts may be folded."""
+    """The least width of a column: numbers are not folded, texts may be."""
     longest = max(map(len, cells), default=0)
     return max(len(name), longest if is_numeric else min(longest, _FOLDED))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.cli import app
 from millstream.cli.broker import serve
-from millstream.cli.broker.arguments import LOG_LEVELS, BrokerOrder, read_plainly
+from millstream.cli.broker.arguments import LOG_LEVELS, BrokerOptions, read_plainly
 
 VALUES = st.sampled_from(["x", "a=b", "127.0.0.1:0", "a b", "é", "", "-x", "--json", "info", *LOG_LEVELS])
 OPTIONS = st.sampled_from(
@@ -42,9 +42,9 @@ def test_the_quick_reader_says_what_the_parser_says(parts: list[list[str]]) -> N
     quick = read_plainly(arguments)
     if quick is None:
         return
-    orders: list[BrokerOrder] = []
+    orders: list[BrokerOptions] = []
 
-    def record(order: BrokerOrder) -> int:
+    def record(order: BrokerOptions) -> int:
         orders.append(order)
         return 0
 
@@ -66,7 +66,7 @@ def test_the_quick_reader_knows_every_option() -> None:
         "--json",
         "--debug",
     ]
-    assert read_plainly([*arguments, "--log-level", "DEBUG"]) == BrokerOrder(
+    assert read_plainly([*arguments, "--log-level", "DEBUG"]) == BrokerOptions(
         data="d",
         listen="h:1",
         settings=("a=1", "b=2=3"),
@@ -75,7 +75,7 @@ def test_the_quick_reader_knows_every_option() -> None:
         as_json=True,
         debug=True,
     )
-    assert read_plainly([]) == BrokerOrder()
+    assert read_plainly([]) == BrokerOptions()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.produce.inputs import Draft, InputError, InputFormat, InputOptions, format_of, read_drafts
+from millstream.cli.produce.inputs import Draft, InputError, read_drafts
+from millstream.cli.produce.options import InputFormat, InputOptions, format_of
 
 
 def drafts(text: str | bytes, options: InputOptions) -> list[Draft]:
@@ -155,8 +156,8 @@ def test_headers_may_be_an_object_and_values_json_or_null() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[]", "line 1 is no record"),
-        ('{"key": "k"}', "line 1 is no record"),
+        ("[]", "line 1 is not a record"),
+        ('{"key": "k"}', "line 1 is not a record"),
         ('{"value": "v", "timestamp": "x"}', "timestamp"),
         ('{"value": "v", "timestamp": true}', "timestamp"),
         ('{"value": "v", "headers": ["ab"]}', "headers"),

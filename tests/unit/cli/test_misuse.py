@@ -42,7 +42,7 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["broker", "--data", __file__], "is not a directory"),
         (
             ["broker", "--data", "/proc/x"],
-            "/proc/x cannot be made (No such file or directory): choose another",
+            "/proc/x cannot be created (No such file or directory): choose another",
         ),
         (["produce"], "missing argument 'TOPIC'"),
         (
@@ -63,7 +63,7 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["consume", "t", "--group", "g", "--partition", "1"], "contradict"),
         (["consume", "t", "--group", ""], "--group is empty"),
         (["consume", "t", "--format", "jsn"], "did you mean json"),
-        (["consume", "t", "--format", "{what}"], "its fields may be"),
+        (["consume", "t", "--format", "{what}"], "its fields can be"),
         (["consume", "t", "--format", "table", "--keys"], "--format text"),
         (["consume", "t", "--max", "x"], "--max must be a whole number"),
         (["consume", "t", "--timeout", "-1"], "--timeout must be at least 0"),
@@ -213,7 +213,7 @@ def raising(error: BaseException) -> Callable[[], int]:
             1,
             "error: x.csv: No such file or directory\n",
         ),
-        (ValueError("odd"), 1, "error: a defect of millstream's, please report it: ValueError: odd"),
+        (ValueError("odd"), 1, "error: a bug in millstream, please report it: ValueError: odd"),
         (KeyboardInterrupt(), 130, ""),
         (outcome.Terminated(), 143, ""),
     ],

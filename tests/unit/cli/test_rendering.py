@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from millstream.cli.consume.rendering import Appearance, renderer
-from millstream.cli.produce.inputs import Draft, InputFormat, InputOptions, read_drafts
+from millstream.cli.consume.options import PrintOptions
+from millstream.cli.consume.rendering import renderer
+from millstream.cli.produce.inputs import Draft, read_drafts
+from millstream.cli.produce.options import InputFormat, InputOptions
 from millstream.consumer.decoding.records import Record
 from millstream.errors import DeserializationError
 from millstream.model import Header, TimestampType
@@ -30,39 +32,41 @@ def record(
     return Record("orders", 3, 42, timestamp, TimestampType.CREATE_TIME, key, value, headers, None)
 
 
-def printed(appearance: Appearance, *records: Record) -> str:
-    render = renderer(appearance)
+def printed(options: PrintOptions, *records: Record, on_terminal: bool = False) -> str:
+    render = renderer(options, on_terminal=on_terminal)
     return b"".join(map(render, records or (record(),))).decode()
 
 
 def test_text_is_the_value_and_nothing_else() -> None:
-    assert printed(Appearance(), record(), record(None), record(b"")) == "v\nnull\n\n"
+    assert printed(PrintOptions(), record(), record(None), record(b"")) == "v\nnull\n\n"
 
 
 def test_text_in_a_pipe_passes_any_bytes() -> None:
-    assert renderer(Appearance())(record(b"\xff\x00\x1b[31m")) == b"\xff\x00\x1b[31m\n"
+    assert renderer(PrintOptions())(record(b"\xff\x00\x1b[31m")) == b"\xff\x00\x1b[31m\n"
 
 
 def test_text_on_a_terminal_shows_control_characters() -> None:
     shown = printed(
-        Appearance(on_terminal=True), record("é\x1b[31m\x9b\t\n\udc80".encode("utf-8", "surrogatepass"))
+        PrintOptions(),
+        record("é\x1b[31m\x9b\t\n\udc80".encode("utf-8", "surrogatepass")),
+        on_terminal=True,
     )
     assert shown == "é\\x1b[31m\\x9b\t\\x0a\\xed\\xb2\\x80\n"
 
 
 def test_fields_in_front_of_the_value() -> None:
-    appearance = Appearance(show=("topic", "partition", "offset", "time", "headers", "key"))
-    line = printed(appearance, record(headers=(("a", b"1"), ("b", None))))
+    options = PrintOptions(offsets=True, timestamps=True, headers=True, keys=True)
+    line = printed(options, record(headers=(("a", b"1"), ("b", None))))
     assert line == "orders\t3\t42\t2026-01-31T12:00:00.250Z\ta=1,b=null\tk\tv\n"
 
 
 def test_raw_is_the_bytes() -> None:
-    assert renderer(Appearance("raw", on_terminal=True))(record(b"\xff\x1b")) == b"\xff\x1b\n"
-    assert renderer(Appearance("raw"))(record(None)) == b"\n"
+    assert renderer(PrintOptions("raw"), on_terminal=True)(record(b"\xff\x1b")) == b"\xff\x1b\n"
+    assert renderer(PrintOptions("raw"))(record(None)) == b"\n"
 
 
 def test_json_has_every_field() -> None:
-    line = printed(Appearance("json"), record(b"\xff", None, (("h", b"x"),)))
+    line = printed(PrintOptions("json"), record(b"\xff", None, (("h", b"x"),)))
     assert json.loads(line) == {
         "topic": "orders",
         "partition": 3,
@@ -75,20 +79,20 @@ def test_json_has_every_field() -> None:
 
 
 def test_json_values_can_be_json_inside() -> None:
-    line = printed(Appearance("json", value_format="json"), record(b'{"price": 1.5}'))
+    line = printed(PrintOptions("json", value_format="json"), record(b'{"price": 1.5}'))
     assert json.loads(line)["value"] == {"price": 1.5}
 
 
 def test_a_template_with_escapes() -> None:
-    assert printed(Appearance(r"{partition}:{offset}\t{key}={value} \\{{}}")) == "3:42\tk=v \\{}\n"
+    assert printed(PrintOptions(r"{partition}:{offset}\t{key}={value} \\{{}}")) == "3:42\tk=v \\{}\n"
 
 
 @pytest.mark.parametrize(
     "template", ["{nothing}", "{value.real}", "{value[0]}", "{0}", "{}", "{value", "{value:d}"]
 )
 def test_a_bad_template_is_refused_before_anything_is_read(template: str) -> None:
-    with pytest.raises(UsageError, match="its fields may be"):
-        renderer(Appearance(template))
+    with pytest.raises(UsageError, match="its fields can be"):
+        renderer(PrintOptions(template))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_a_bad_template_is_refused_before_anything_is_read(template: str) -> Non
 )
 def test_an_unknown_format_gets_a_hint(typed: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
-        renderer(Appearance(typed))
+        renderer(PrintOptions(typed))
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 99, 100, 200])
@@ -104,7 +108,7 @@ def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", str(width))
     long = "größer als 漢字 ".encode() * 40
     odd = record(long, long, timestamp=-1), record(b"", None, timestamp=10**18)
-    lines = printed(Appearance("table", on_terminal=True), record(long), *odd).splitlines()
+    lines = printed(PrintOptions("table"), record(long), *odd, on_terminal=True).splitlines()
     assert len(lines) == 4
     assert all(cell_len(line) <= width for line in lines)
     assert cell_len(lines[1]) >= width - 2, "all the room is used"
@@ -113,13 +117,13 @@ def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.Monk
 
 def test_a_narrow_table_has_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    header, line = printed(Appearance("table", on_terminal=True)).splitlines()
+    header, line = printed(PrintOptions("table"), on_terminal=True).splitlines()
     assert header.split() == ["TOPIC", "PART", "OFFSET", "TIME", "KEY", "VALUE"]
     assert line.split() == ["orders", "3", "42", "12:00:00.250", "k", "v"]
 
 
 def test_a_table_has_one_header() -> None:
-    lines = printed(Appearance("table"), record(), record(b"other")).splitlines()
+    lines = printed(PrintOptions("table"), record(), record(b"other")).splitlines()
     assert [line.split() for line in lines] == [
         ["TOPIC", "PARTITION", "OFFSET", "TIME", "KEY", "VALUE"],
         ["orders", "3", "42", "2026-01-31T12:00:00.250Z", "k", "v"],
@@ -140,43 +144,43 @@ def test_a_table_has_one_header() -> None:
     ],
 )
 def test_values_are_read_as_asked(value_format: str, raw: bytes, expected: str) -> None:
-    assert printed(Appearance(value_format=value_format), record(raw)) == expected + "\n"
+    assert printed(PrintOptions(value_format=value_format), record(raw)) == expected + "\n"
 
 
 def test_what_cannot_be_read_is_named() -> None:
     with pytest.raises(
         DeserializationError, match=r"the value of orders-3 at offset 42 .* --from 43"
     ) as caught:
-        printed(Appearance(value_format="int"), record(b"abc"))
+        printed(PrintOptions(value_format="int"), record(b"abc"))
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 3, 42)
     assert caught.value.raw == b"abc"
 
 
 def test_unknown_value_formats_and_stray_schemas_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--value-format 'jsn' is unknown: did you mean json"):
-        renderer(Appearance(value_format="jsn"))
+        renderer(PrintOptions(value_format="jsn"))
     with pytest.raises(UsageError, match="--key-format 'zzz' is unknown: choose one of"):
-        renderer(Appearance(key_format="zzz"))
+        renderer(PrintOptions(key_format="zzz"))
     with pytest.raises(UsageError, match="--schema is for"):
-        renderer(Appearance(schema=tmp_path / "x.avsc"))
+        renderer(PrintOptions(schema=tmp_path / "x.avsc"))
 
 
 def test_avro_with_a_schema_file(tmp_path: Path) -> None:
     schema = tmp_path / "text.avsc"
     schema.write_text('"string"')
-    assert printed(Appearance(value_format="avro", schema=schema), record(b"\x04hi")) == "hi\n"
+    assert printed(PrintOptions(value_format="avro", schema=schema), record(b"\x04hi")) == "hi\n"
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0, 10**17, 2**63 - 1])
 def test_any_timestamp_can_be_printed(timestamp: int) -> None:
-    assert printed(Appearance(show=("time",)), record(timestamp=timestamp)).endswith("\tv\n")
+    assert printed(PrintOptions(timestamps=True), record(timestamp=timestamp)).endswith("\tv\n")
 
 
 @given(
     st.none() | st.binary(), st.none() | st.binary(), st.lists(st.tuples(st.text(), st.none() | st.binary()))
 )
 def test_json_can_be_produced_again(value: bytes | None, key: bytes | None, headers: list[Header]) -> None:
-    line = renderer(Appearance("json"))(record(value, key, tuple(headers)))
+    line = renderer(PrintOptions("json"))(record(value, key, tuple(headers)))
     assert list(read_drafts(io.BytesIO(line), InputOptions(InputFormat.RECORDS))) == [
         Draft(value, key, tuple(headers), TIME_MS)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millstream.cli.produce.inputs import Draft
-from millstream.cli.produce.sender import Sending
+from millstream.cli.produce.sender import InputSender
 from millstream.cli.signals import Stopper
 from millstream.errors import ClosedError, MessageTooLargeError
 from millstream.terminal.outcome import CommandError, Terminated
@@ -30,9 +30,9 @@ class Promises:
         return self.futures[-1]
 
 
-def sending(lines: range, written: tuple[int, ...] = ()) -> tuple[Sending, Promises]:
+def sending(lines: range, written: tuple[int, ...] = ()) -> tuple[InputSender, Promises]:
     """These lines were sent, and some of them written, in this order."""
-    producer, found = Promises(), Sending("t")
+    producer, found = Promises(), InputSender("t")
     found.send_all(producer, (Draft(b"x", line=line) for line in lines))  # type: ignore[arg-type]
     for line in written:
         producer.futures[line - lines.start].set_result(None)
@@ -41,7 +41,7 @@ def sending(lines: range, written: tuple[int, ...] = ()) -> tuple[Sending, Promi
 
 def test_all_is_written(capsys: Printed) -> None:
     found, _ = sending(range(1, 4), (3, 1, 2))
-    assert (found.next_line, found.on_their_way) == (4, 0)
+    assert (found.next_line, found.in_flight) == (4, 0)
     found.report(False, created=False)
     assert capsys.readouterr() == ("3 records written to t\n", "")
 
@@ -49,7 +49,8 @@ def test_all_is_written(capsys: Printed) -> None:
 def test_cut_short(capsys: Printed) -> None:
     found, _ = sending(range(5, 8), (5, 6, 7))
     found.report(False, created=False, is_cut_short=True)
-    assert capsys.readouterr() == ("", "interrupted: 3 records written to t; to go on, add --from-line 8\n")
+    said = "interrupted: 3 records written to t; to continue, add --from-line 8\n"
+    assert capsys.readouterr() == ("", said)
     found.report(False, created=False, is_cut_short=True, is_typed=True)
     assert capsys.readouterr() == ("", "interrupted: 3 records written to t\n")
 
@@ -57,11 +58,12 @@ def test_cut_short(capsys: Printed) -> None:
 def test_given_up(capsys: Printed) -> None:
     """Partitions are written independently: a line in the middle may be the first that is missing."""
     found, producer = sending(range(1, 6), (1, 2, 4))
-    assert (found.next_line, found.on_their_way) == (3, 2)
+    assert (found.next_line, found.in_flight) == (3, 2)
     for line in (3, 5):
         producer.futures[line - 1].set_exception(ClosedError())
     found.report(False, created=False, is_cut_short=True)
-    assert "3 records written to t, perhaps 2 more; to go on, add --from-line 3 (" in capsys.readouterr().err
+    said = "3 records written to t, perhaps 2 more; to continue, add --from-line 3 ("
+    assert said in capsys.readouterr().err
     found.report(True, created=True, is_cut_short=True)
     told = json.loads(capsys.readouterr().out)
     assert told.items() >= {"records": 3, "interrupted": True, "unknown": 2, "next_line": 3}.items()

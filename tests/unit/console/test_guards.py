@@ -6,8 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from millstream.console.web.addresses import group_url, topic_url
 from millstream.console.web.guards import host_of, is_loopback
-from millstream.console.web.requests import group_url, topic_url
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from millstream.console import sampler as module
-from millstream.console.looking import Snapshot
-from millstream.console.sampler import Sampler, View
-from millstream.console.sharing import Shared
+from millstream.console.background import SharedResults
+from millstream.console.cluster_snapshot import ClusterSnapshot
+from millstream.console.sampler import ClusterView, Sampler
 from millstream.errors import MillstreamError
-from tests.unit.console.looks import group, snapshot, topic
+from tests.unit.console.snapshots import group, snapshot, topic
 from tests.waiting import SECONDS
 
 VIEWERS = 20
@@ -34,7 +34,7 @@ class Brokers:
         self.rounds = 0
         self.failure: Exception | None = None
 
-    def look(self) -> Snapshot:
+    def look(self) -> ClusterSnapshot:
         self.rounds += 1
         if self.failure is not None:
             raise self.failure
@@ -58,7 +58,7 @@ def running(brokers: Brokers, refresh_s: float, work: Callable[[Sampler], Corout
     asyncio.run(main())
 
 
-async def until_view(sampler: Sampler, condition: Callable[[View], bool]) -> View:
+async def until_view(sampler: Sampler, condition: Callable[[ClusterView], bool]) -> ClusterView:
     while not condition(view := await sampler.view()):  # noqa: ASYNC110 - nobody tells of a round
         await asyncio.sleep(0.01)
     return view
@@ -145,7 +145,7 @@ def test_answers_are_made_once_for_all_who_ask() -> None:
         return "answer"
 
     async def main() -> None:
-        shared = Shared()
+        shared = SharedResults()
         asked = (shared.get("key", make, keep_s=3600) for _ in range(VIEWERS))
         assert set(await asyncio.gather(*asked)) == {"answer"}
         await shared.get("other", make, keep_s=3600)
@@ -160,7 +160,7 @@ def test_rounds_that_take_long_are_no_pauses(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.1)
 
     class Slow(Brokers):
-        def look(self) -> Snapshot:
+        def look(self) -> ClusterSnapshot:
             time.sleep(0.2)
             return super().look()
 
@@ -179,7 +179,7 @@ def test_an_error_goes_to_all_and_is_not_kept() -> None:
         return "answer"
 
     async def main() -> None:
-        shared = Shared()
+        shared = SharedResults()
         first = await asyncio.gather(
             *(shared.get("key", make, keep_s=3600) for _ in range(3)), return_exceptions=True
         )
@@ -191,7 +191,7 @@ def test_an_error_goes_to_all_and_is_not_kept() -> None:
 
 def test_answers_that_are_kept_are_bounded() -> None:
     async def main() -> None:
-        shared = Shared()
+        shared = SharedResults()
         for key in range(200):
             assert await shared.get(key, lambda: "x", keep_s=3600) == "x"
         assert len(shared._kept) <= 65

@@ -6,13 +6,13 @@ import pytest
 
 from millstream.console.views.charts import lag_chart
 from millstream.console.views.sampling import (
+    CatchUp,
+    GroupRates,
     History,
-    Outlook,
-    Pace,
-    Point,
+    LagPoint,
     Sample,
     Trend,
-    outlook,
+    catch_up,
     rates_of,
 )
 from millstream.model import TopicPartition
@@ -34,9 +34,9 @@ def test_rates_are_records_a_second_by_partition_topic_and_group() -> None:
     rates = rates_of([before, after])
     assert rates.produced == {A0: 10.0, A1: 5.0, B0: 0.0}
     assert rates.topics == {"a": 15.0, "b": 0.0}
-    assert rates.groups == {"g": Pace(15.0, 12.0)}
-    assert rates.partition("g", A1) == Pace(5.0, 2.0)
-    assert rates.partition("nobody", A1) == Pace(5.0, None)
+    assert rates.groups == {"g": GroupRates(15.0, 12.0)}
+    assert rates.partition("g", A1) == GroupRates(5.0, 2.0)
+    assert rates.partition("nobody", A1) == GroupRates(5.0, None)
 
 
 def test_what_went_back_or_is_new_has_no_rate() -> None:
@@ -44,7 +44,7 @@ def test_what_went_back_or_is_new_has_no_rate() -> None:
     after = sample(1_000, {A0: 110, B0: 3, A1: 5}, g={A0: 20}, fresh={A0: 1})
     rates = rates_of([before, after])
     assert rates.produced == {A0: 10.0}
-    assert rates.groups == {"g": Pace(10.0, None), "fresh": Pace(10.0, None)}
+    assert rates.groups == {"g": GroupRates(10.0, None), "fresh": GroupRates(10.0, None)}
     assert rates_of([after]).topics == {}
 
 
@@ -56,7 +56,7 @@ def test_what_came_late_has_a_rate_since_then() -> None:
     ]
     rates = rates_of(samples)
     assert rates.topics == {"a": 5.0, "b": 2.0}
-    assert rates.groups == {"g": Pace(5.0, 2.0)}, "a group that was reset moves on from there"
+    assert rates.groups == {"g": GroupRates(5.0, 2.0)}, "a group that was reset moves on from there"
 
 
 def test_rates_span_the_window_and_no_more() -> None:
@@ -91,7 +91,7 @@ def test_points_are_bounded_and_leave_with_their_group() -> None:
     history = History(gap_ms=5_000, points_kept=3)
     for second in range(5):
         history.add(sample(second * 1000, {A0: 10}, g={A0: second}))
-    assert history.points("g") == (Point(2000, 8), Point(3000, 7), Point(4000, 6))
+    assert history.points("g") == (LagPoint(2000, 8), LagPoint(3000, 7), LagPoint(4000, 6))
     history.add(sample(5_000, {A0: 10}))
     assert history.points("g") == ()
 
@@ -99,26 +99,26 @@ def test_points_are_bounded_and_leave_with_their_group() -> None:
 @pytest.mark.parametrize(
     ("lag", "produced", "committed", "expected"),
     [
-        (0, None, None, Outlook(Trend.CAUGHT_UP)),
-        (None, 1.0, 1.0, Outlook(Trend.UNKNOWN)),
-        (10, None, 1.0, Outlook(Trend.UNKNOWN)),
-        (10, 1.0, None, Outlook(Trend.UNKNOWN)),
-        (10, 0.0, 0.0, Outlook(Trend.STANDING_STILL)),
-        (50, 5.0, 4.0, Outlook(Trend.KEEPING_UP)),
-        (500, 5.0, 5.0, Outlook(Trend.HOLDING_LEVEL)),
-        (500, 5.0, 4.0, Outlook(Trend.FALLING_BEHIND)),
-        (100, 5.0, 15.0, Outlook(Trend.CATCHING_UP, 10.0)),
-        (100, 0.0, 10.0, Outlook(Trend.CATCHING_UP, 10.0)),
+        (0, None, None, CatchUp(Trend.CAUGHT_UP)),
+        (None, 1.0, 1.0, CatchUp(Trend.UNKNOWN)),
+        (10, None, 1.0, CatchUp(Trend.UNKNOWN)),
+        (10, 1.0, None, CatchUp(Trend.UNKNOWN)),
+        (10, 0.0, 0.0, CatchUp(Trend.STANDING_STILL)),
+        (50, 5.0, 4.0, CatchUp(Trend.KEEPING_UP)),
+        (500, 5.0, 5.0, CatchUp(Trend.HOLDING_LEVEL)),
+        (500, 5.0, 4.0, CatchUp(Trend.FALLING_BEHIND)),
+        (100, 5.0, 15.0, CatchUp(Trend.CATCHING_UP, 10.0)),
+        (100, 0.0, 10.0, CatchUp(Trend.CATCHING_UP, 10.0)),
     ],
 )
 def test_when_a_group_will_have_caught_up(
-    lag: int | None, produced: float | None, committed: float | None, expected: Outlook
+    lag: int | None, produced: float | None, committed: float | None, expected: CatchUp
 ) -> None:
-    assert outlook(lag, Pace(produced, committed)) == expected
+    assert catch_up(lag, GroupRates(produced, committed)) == expected
 
 
 def test_a_chart_runs_from_the_first_point_to_the_last() -> None:
-    points = [Point(10_000, 0), Point(15_000, 100), Point(20_000, 50)]
+    points = [LagPoint(10_000, 0), LagPoint(15_000, 100), LagPoint(20_000, 50)]
     chart = lag_chart(points, gap_ms=60_000, width=100, height=24)
     assert chart is not None
     assert chart.line == "M0.0 22.0L50.0 2.0L100.0 12.0"
@@ -127,7 +127,7 @@ def test_a_chart_runs_from_the_first_point_to_the_last() -> None:
 
 
 def test_a_chart_is_broken_where_nobody_looked() -> None:
-    points = [Point(0, 1), Point(1_000, 1), Point(9_000, 1), Point(10_000, 1)]
+    points = [LagPoint(0, 1), LagPoint(1_000, 1), LagPoint(9_000, 1), LagPoint(10_000, 1)]
     chart = lag_chart(points, gap_ms=5_000, width=10, height=10)
     assert chart is not None
     assert chart.line == "M0.0 2.0L1.0 2.0 M9.0 2.0L10.0 2.0"
@@ -135,6 +135,6 @@ def test_a_chart_is_broken_where_nobody_looked() -> None:
 
 def test_a_chart_needs_two_points_and_may_be_flat() -> None:
     assert lag_chart([], gap_ms=1) is None
-    assert lag_chart([Point(0, 5)], gap_ms=1) is None
-    flat = lag_chart([Point(0, 0), Point(1_000, 0)], gap_ms=5_000, width=10, height=10)
+    assert lag_chart([LagPoint(0, 5)], gap_ms=1) is None
+    flat = lag_chart([LagPoint(0, 0), LagPoint(1_000, 0)], gap_ms=5_000, width=10, height=10)
     assert flat is not None and flat.line == "M0.0 8.0L10.0 8.0"

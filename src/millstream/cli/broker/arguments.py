@@ -1,57 +1,74 @@
-"""The options of ``millstream broker``, and a reader of the plain ones that costs nothing to import.
+"""The options of ``millstream broker``, and a reader for them that imports nothing.
 
-The command line's parser takes longer to load than the broker takes to start. What is typed correctly is
-therefore read here; everything else (``--help``, a typo, a missing value) is left to the parser, which knows
-the same options and explains them. A test holds the two together.
+The command line's parser takes longer to import than the broker takes to start. So a correct command line is
+read here. Everything else (``--help``, a typo, a missing value) is left to the parser, which takes its
+options from the same declaration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOrder:
-    """What ``millstream broker`` was asked to do."""
+def _option(name: str, default: Any, **typer_option: Any) -> Any:
+    return field(default=default, metadata={"names": (name,), **typer_option})
 
-    data: str = "millstream-data"
-    listen: str = "127.0.0.1:9092"
-    settings: tuple[str, ...] = ()
-    """Each as ``name=value``."""
-    allow_remote: bool = False
-    log_level: str = "INFO"
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What ``millstream broker`` was told on the command line."""
+
+    data: str = _option(
+        "--data", "millstream-data", metavar="DIR", help="The directory that keeps topics and groups."
+    )
+    listen: str = _option(
+        "--listen",
+        "127.0.0.1:9092",
+        metavar="HOST:PORT",
+        help="Where clients connect; port 0 is any free one.",
+    )
+    settings: tuple[str, ...] = _option(
+        "--set", (), metavar="NAME=VALUE", help="One of Kafka's broker settings; repeat it for more."
+    )
+    allow_remote: bool = _option(
+        "--allow-remote",
+        False,
+        help="Listen on an address that other machines reach. There is no authentication yet.",
+    )
+    log_level: str = _option(
+        "--log-level",
+        "INFO",
+        metavar="LEVEL",
+        help="DEBUG, INFO, WARNING or ERROR.",
+        choices=LOG_LEVELS,
+    )
     as_json: bool = False
     debug: bool = False
 
 
-_WITH_VALUE: Final = {"--data": "data", "--listen": "listen", "--log-level": "log_level"}
+_NAMES: Final = {each.metadata["names"][0]: each for each in fields(BrokerOptions) if each.metadata}
 _FLAGS: Final = {"--allow-remote": "allow_remote", "--json": "as_json", "--debug": "debug"}
 
 
-def read_plainly(arguments: Sequence[str]) -> BrokerOrder | None:
-    """Read the options; None when anything about them needs a closer look."""
+def read_plainly(arguments: Sequence[str]) -> BrokerOptions | None:
+    """Read the options; None when anything about them needs the full parser."""
     values: dict[str, Any] = {}
-    settings: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         if argument in _FLAGS:
             values[_FLAGS[argument]] = True
             continue
-        option, equals, value = argument.partition("=")
+        name, equals, value = argument.partition("=")
         if not equals:
             value = next(rest, "")
-        if not value or value.startswith("-"):
+        if not value or value.startswith("-") or name not in _NAMES or name in _FLAGS:
             return None
-        if option == "--set":
-            settings.append(value)
-        elif option in _WITH_VALUE:
-            values[_WITH_VALUE[option]] = value
-        else:
-            return None
+        option = _NAMES[name].name
+        values[option] = (*values.get(option, ()), value) if option == "settings" else value
     if values.get("log_level", "INFO") not in LOG_LEVELS:
         return None
-    return BrokerOrder(settings=tuple(settings), **values)
+    return BrokerOptions(**values)

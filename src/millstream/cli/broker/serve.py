@@ -1,4 +1,4 @@
-"""``millstream broker`` at work: start, say so in one line, serve until told to stop."""
+"""The process of ``millstream broker``: start, print one line when ready, serve until a signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from millstream.broker.broker import Broker
 from millstream.broker.settings import BrokerSettings
-from millstream.cli.broker.arguments import BrokerOrder
+from millstream.cli.broker.arguments import BrokerOptions
 from millstream.cli.properties import read_properties
 from millstream.errors import ConfigError
 from millstream.settings import Address, parse_address
@@ -21,23 +21,25 @@ from millstream.terminal.outcome import CommandError, UsageError
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 
 
-def serve(order: BrokerOrder) -> int:
+def serve(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
-    logging.basicConfig(level=order.log_level, format=_LOG_FORMAT, stream=sys.stderr)
-    address = parse_address(order.listen, lowest_port=0)
-    settings = BrokerSettings.from_properties(read_properties(order.settings, "--set"))
-    data = Path(order.data)
+    logging.basicConfig(level=options.log_level, format=_LOG_FORMAT, stream=sys.stderr)
+    address = parse_address(options.listen, lowest_port=0)
+    settings = BrokerSettings.from_properties(read_properties(options.settings, "--set"))
+    data = Path(options.data)
     if data.exists() and not data.is_dir():
         raise UsageError(f"{data} is not a directory: choose another with --data")
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{data} cannot be made ({error.strerror}): choose another with --data") from error
+        raise UsageError(
+            f"{data} cannot be created ({error.strerror}): choose another with --data"
+        ) from error
     broker = Broker(data, settings)
-    _start(broker, address, allow_remote=order.allow_remote)
+    _start(broker, address, allow_remote=options.allow_remote)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
-    print(_ready_line(broker, data, as_json=order.as_json), flush=True)
+    print(_ready_line(broker, data, as_json=options.as_json), flush=True)
     broker.run()
     return 0
 
@@ -46,9 +48,7 @@ def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
     try:
         broker.start(address.host, address.port, allow_remote=allow_remote)
     except ConfigError as error:
-        if isinstance(
-            error.__cause__, OSError
-        ):  # such as an address in use: nothing is wrong with what was typed
+        if isinstance(error.__cause__, OSError):  # such as an address in use: the options are not wrong
             raise CommandError(str(error)) from error
         raise
 

@@ -1,18 +1,22 @@
-"""``millstream console``: its options and help. What it does is in ``millstream.console``."""
+"""``millstream console``: the command and its help."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from millstream.cli import completion, options
-from millstream.terminal.outcome import UsageError
+from millstream.cli import completion
+from millstream.cli.clients import client_properties
+from millstream.cli.options import ClientOptions, Common, repeated
+from millstream.terminal.broker_check import typed_addresses
 
-_PACKAGES = ("starlette", "uvicorn", "jinja2")
+_PACKAGES: Final = ("starlette", "uvicorn", "jinja2")
 
 
 def console(
+    client: ClientOptions,
+    common: Common,
     host: Annotated[
         str, typer.Option("--host", metavar="HOST", help="The address to listen on.")
     ] = "127.0.0.1",
@@ -21,39 +25,27 @@ def console(
     ] = 8090,
     allow_remote: Annotated[
         bool,
-        typer.Option(
-            "--allow-remote",
-            metavar="",
-            help="Listen on an address that other machines reach. There is no login.",
-        ),
+        typer.Option("--allow-remote", help="Listen where other machines can connect. There is no login."),
     ] = False,
-    opens_browser: Annotated[
-        bool, typer.Option("--open/--no-open", metavar="", help="Open it in the browser.")
-    ] = False,
+    opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
     refresh: Annotated[
         float,
-        typer.Option(
-            "--refresh", metavar="SECONDS", min=0.2, help="How often brokers are asked, and pages renewed."
-        ),
+        typer.Option("--refresh", metavar="SECONDS", min=0.2, help="How often the console asks and updates."),
     ] = 2.0,
     tables: Annotated[
         list[str] | None,
-        typer.Option(
+        repeated(
             "--table",
             metavar="SINK",
-            help="A table of a load, as its --to names it, to show what it holds; repeat it for more.",
+            help="Show what a load's table holds, as its --to names it",
             autocompletion=completion.sinks,
         ),
     ] = None,
-    properties: options.Properties = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """See topics, groups and loads in the browser, live.
 
-    It only looks: nothing can be changed with it. It prints one line when it is ready, and goes on until
-    Ctrl-C; a broker that is not there is waited for.
+    The console is read-only. It prints one line when it is ready and runs until Ctrl-C. If no broker answers,
+    it keeps trying.
 
     [bold]Examples[/bold]
 
@@ -65,18 +57,13 @@ def console(
 
     for package in _PACKAGES:
         require(package, "console")
-    from millstream.cli.clients import client_properties
     from millstream.config import AdminConfig
-    from millstream.console.console import Settings
-    from millstream.console.web.server import ServeOrder, serve
-    from millstream.settings import read_addresses
+    from millstream.console.console import ConsoleSettings
+    from millstream.console.web.server import ServeOptions, serve
 
-    try:
-        read_addresses(servers)
-    except ValueError as error:
-        raise UsageError(f"--bootstrap-servers {servers!r}: {error}") from None
-    client = client_properties(properties or (), {})
-    settings = Settings(servers, refresh, tuple(dict.fromkeys(tables or ())), client)
+    typed_addresses(common.servers)
+    typed = client_properties(client.properties, {})
+    settings = ConsoleSettings(common.servers, refresh, tuple(dict.fromkeys(tables or ())), typed)
     AdminConfig.from_settings(settings.for_clients(), {})
-    order = ServeOrder(settings, host, port, allow_remote, opens_browser, as_json)
-    serve(order, lambda line: print(line, flush=True))
+    options = ServeOptions(settings, host, port, allow_remote, opens_browser, common.as_json)
+    serve(options, lambda line: print(line, flush=True))

@@ -1,31 +1,29 @@
-"""``millstream consume``: print the records of topics, with or without a group."""
+"""``millstream consume``: the command and its help."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Annotated, Final
 
 import typer
 
-from millstream.cli import completion, options
+from millstream.cli import completion
 from millstream.cli.clients import client_properties
-from millstream.cli.consume.rendering import FIELDS, FORMATS, VALUE_FORMATS, Appearance, renderer
+from millstream.cli.consume.options import PrintOptions, ReadOptions
+from millstream.cli.options import ClientOptions, Common
 from millstream.cli.positions import End, Position, read_position
 from millstream.terminal.broker_check import require_broker
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import say
 
-if TYPE_CHECKING:
-    from millstream.cli.consume.reader import Limits
-
-_FORMATS = "Formats"
-_NOT_PROPERTIES = {
+_COMMITS: Final = "records are committed after they were printed, and only with --group"
+_NOT_PROPERTIES: Final = {
     "group.id": "use --group",
     "auto.offset.reset": "use --from",
-    "enable.auto.commit": "records are committed after they were printed, and only with --group",
-    "auto.commit.interval.ms": "records are committed after they were printed, and only with --group",
+    "enable.auto.commit": _COMMITS,
+    "auto.commit.interval.ms": _COMMITS,
     "key.deserializer": "use --key-format",
     "value.deserializer": "use --value-format",
     # of Kafka's console consumer
@@ -42,99 +40,18 @@ _NOT_PROPERTIES = {
 def consume(
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=completion.topics),
+        typer.Argument(metavar="TOPIC", help="The topics to read.", autocompletion=completion.topics),
     ],
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Share the partitions with a group, and commit.",
-            autocompletion=completion.groups,
-        ),
-    ] = None,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="POSITION",
-            help="earliest, latest, an offset, -N (before the end), a time, or an age such as 15m.",
-            autocompletion=completion.words("earliest", "latest", "offset:", "time:"),
-        ),
-    ] = "latest",
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one; repeat it for more."),
-    ] = None,
-    maximum: Annotated[
-        int | None, typer.Option("--max", "-n", metavar="N", min=0, help="End after so many records.")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0, help="End after so long without a record."),
-    ] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", metavar="", help="End where the partitions end now.")
-    ] = False,
-    how: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help=f"text, json, table, raw, or a template of {{{'}, {'.join(FIELDS)}}}.",
-            rich_help_panel=_FORMATS,
-            autocompletion=completion.words(*FORMATS),
-        ),
-    ] = "text",
-    keys: Annotated[
-        bool, typer.Option("--keys", metavar="", help="Keys in front.", rich_help_panel=_FORMATS)
-    ] = False,
-    offsets: Annotated[
-        bool,
-        typer.Option(
-            "--offsets", metavar="", help="Topic, partition and offset in front.", rich_help_panel=_FORMATS
-        ),
-    ] = False,
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", metavar="", help="Times in front.", rich_help_panel=_FORMATS)
-    ] = False,
-    headers: Annotated[
-        bool, typer.Option("--headers", metavar="", help="Headers in front.", rich_help_panel=_FORMATS)
-    ] = False,
-    key_format: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help="How keys are read, as values are.",
-            rich_help_panel=_FORMATS,
-            autocompletion=completion.words(*VALUE_FORMATS),
-        ),
-    ] = "text",
-    value_format: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help=f"How values are read: {', '.join(VALUE_FORMATS[:8])}, …",
-            rich_help_panel=_FORMATS,
-            autocompletion=completion.words(*VALUE_FORMATS),
-        ),
-    ] = "text",
-    schema: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The schema of values in Avro.", rich_help_panel=_FORMATS),
-    ] = None,
-    properties: options.Properties = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
+    reading: ReadOptions,
+    printing: PrintOptions,
+    client: ClientOptions,
+    common: Common,
 ) -> int:
     """Print the records of topics, as they come.
 
-    Without a group all partitions are read, and nothing is committed. With one, the partitions are shared
-    among its members, each continues where the group has committed, and --from decides where nothing is
-    committed yet. A record is committed only after it was printed.
+    Without a group, it reads all partitions and commits nothing. With a group, its members share the
+    partitions, each continues where the group has committed, and --from applies where nothing is committed
+    yet. A record is committed only after it was printed.
 
     [bold]Examples[/bold]
 
@@ -144,53 +61,32 @@ def consume(
       millstream consume orders payments --group audit --from earliest
       millstream consume orders -f '{partition}:{offset} {key} = {value}'
     """
-    shown = (
-        *(("topic", "partition", "offset") if offsets else ()),
-        *(("time",) if timestamps else ()),
-        *(("headers",) if headers else ()),
-        *(("key",) if keys else ()),
-    )
-    appearance = Appearance(
-        _format(how, as_json), key_format, value_format, schema, shown, sys.stdout.isatty(), group
-    )
-    render = renderer(appearance)
-    position = read_position(start, "--from", time.time_ns() // 1_000_000)
-    _check(group, position, partitions)
-    if shown and appearance.format != "text":
-        raise UsageError(
-            "--keys, --offsets, --timestamps and --headers are for --format text: leave them out"
-        )
-    typed = client_properties(properties or (), _NOT_PROPERTIES)
-    require_broker(servers)
-    from millstream.cli.consume.reader import Limits, read_alone, read_in_group
+    if common.as_json and printing.format not in ("text", "json"):
+        raise UsageError(f"--json and --format {printing.format!r} contradict each other: leave one out")
+    if common.as_json:
+        printing = replace(printing, format="json")
+    from millstream.cli.consume.rendering import renderer
 
-    limits = Limits(maximum, timeout, exit_at_end)
-    _say_what_is_awaited(position, limits)
-    if group is None:
-        return read_alone(servers, typed, topics, partitions or (), position, limits, render)
-    assert isinstance(position, End), "checked above"
-    return read_in_group(servers, typed, topics, group, position, limits, render)
+    render = renderer(printing, on_terminal=sys.stdout.isatty(), group=reading.group)
+    position = read_position(reading.start, "--from", time.time_ns() // 1_000_000)
+    _check(reading, position)
+    typed = client_properties(client.properties, _NOT_PROPERTIES)
+    require_broker(common.servers)
+    from millstream.cli.consume.reader import Source, print_records
+
+    if position is End.LATEST and not reading.exit_at_end:
+        say("waiting for new records; Ctrl-C ends (--from earliest starts at the first one)")
+    return print_records(Source(common.servers, typed, topics), reading, position, render)
 
 
-def _format(how: str, as_json: bool) -> str:
-    if as_json and how not in ("text", "json"):
-        raise UsageError(f"--json and --format {how!r} contradict each other: leave one out")
-    return "json" if as_json else how
-
-
-def _check(group: str | None, position: Position, partitions: list[int] | None) -> None:
-    if group is None:
+def _check(reading: ReadOptions, position: Position) -> None:
+    if reading.group is None:
         return
-    if not group:
+    if not reading.group:
         raise UsageError("--group is empty: name a group, or leave it out to read without one")
-    if partitions:
+    if reading.partitions:
         raise UsageError("--partition and --group contradict each other: a group shares out the partitions")
     if not isinstance(position, End):
         raise UsageError(
             "--from takes earliest or latest with --group: move the group with 'millstream group reset' first"
         )
-
-
-def _say_what_is_awaited(position: Position, limits: Limits) -> None:
-    if position is End.LATEST and not limits.exit_at_end:
-        say("waiting for new records; Ctrl-C ends (--from earliest starts at the first one)")

@@ -1,4 +1,4 @@
-"""``millstream demo``: its help and options. What it does is in ``show``."""
+"""``millstream demo``: the command and its help."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def demo(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """See it work: a group that changes while it counts, and a topic that becomes a table, exactly once.
+    """See it work: a consumer group that rebalances, and a topic loaded into a table, exactly once.
 
-    Starts a broker of its own on a free port, with its data in a temporary directory, and cleans up at the
-    end; only the table stays, to be looked at. It takes about a minute, asks nothing, and fails if any number
-    does not add up.
+    Starts a broker on a free port, with its data in a temporary directory, and cleans up at the end; only the
+    table stays, so that you can query it. It takes about a minute, asks nothing, and fails if any number is
+    wrong.
 
     [bold]Examples[/bold]
 
@@ -30,7 +30,9 @@ def demo(
       millstream demo --json
     """
     if picture is not None and (picture.is_dir() or not picture.absolute().parent.is_dir()):
-        raise UsageError(f"--picture {str(picture)!r} cannot be written: name a file in a directory there is")
+        raise UsageError(
+            f"--picture {str(picture)!r} cannot be written: name a file in an existing directory"
+        )
     from millstream.demo.show import show
 
     return show(as_json=as_json, picture=picture)

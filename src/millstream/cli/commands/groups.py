@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli import completion, options
+from millstream.cli import completion
+from millstream.cli.clients import open_admin
+from millstream.cli.errors.names import hints_for_a_new_group, hints_for_groups, hints_for_topics
+from millstream.cli.options import Commands, Common, Group, Groups, repeated
 from millstream.cli.positions import (
     AtOffset,
     AtTime,
@@ -21,20 +24,13 @@ from millstream.cli.positions import (
 from millstream.errors import GroupIdNotFoundError
 from millstream.model import TopicPartition
 from millstream.terminal.outcome import UsageError, warn
-from millstream.terminal.output import print_json, print_lines, print_table
+from millstream.terminal.output import print_deleted, print_json, print_lines, print_table
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, OffsetReset
 
-STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
+STATES: Final = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
 """Of classic groups."""
-
-Name = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=completion.groups)
-]
-Names = Annotated[
-    list[str], typer.Argument(metavar="GROUP", help="One group or more.", autocompletion=completion.groups)
-]
 
 
 def group() -> None:
@@ -49,18 +45,16 @@ def group() -> None:
 
 
 def list_groups(
+    common: Common,
     state: Annotated[
         list[str] | None,
-        typer.Option(
+        repeated(
             "--state",
             metavar="STATE",
-            help="Only groups in this state, as Stable or Empty; repeat it for more.",
+            help="Only groups in this state, such as Stable or Empty",
             autocompletion=completion.words(*STATES),
         ),
     ] = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """List the groups and their states.
 
@@ -70,9 +64,9 @@ def list_groups(
       millstream group list --state Stable --state Empty
     """
     states = [_state(text) for text in state or ()]
-    with _admin(servers) as admin:
+    with open_admin(common.servers) as admin:
         groups = admin.list_groups(states or None)
-    if as_json:
+    if common.as_json:
         print_json(
             [
                 {
@@ -100,16 +94,14 @@ def _state(text: str) -> str:
 
 
 def describe(
-    names: Names,
+    names: Groups,
+    common: Common,
     watching: Annotated[
-        bool, typer.Option("--watch", "-w", metavar="", help="Look again and again, and show rates.")
+        bool, typer.Option("--watch", "-w", help="Keep the display up to date, with rates.")
     ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --watch looks.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often --watch updates.")
     ] = 2.0,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show the members, partitions and lag of groups.
 
@@ -121,25 +113,24 @@ def describe(
       millstream group describe audit --watch
       millstream group describe audit --json | jq '.[0].lag'
     """
-    from millstream.cli.errors.names import hints_for_groups
     from millstream.cli.group_view import print_groups, watch
     from millstream.terminal.group_values import group_values
 
-    with _admin(servers) as admin, hints_for_groups(admin, names):
+    with open_admin(common.servers) as admin, hints_for_groups(admin, names):
 
         def look() -> list[dict[str, Any]]:
             return [group_values(group) for group in admin.describe_groups(names).values()]
 
         if watching:
-            watch(look, interval, as_json=as_json)
-        elif as_json:
+            watch(look, interval, as_json=common.as_json)
+        elif common.as_json:
             print_json(look())
         else:
             print_groups(look())
 
 
 def reset(
-    name: Name,
+    name: Group,
     to: Annotated[
         str,
         typer.Option(
@@ -149,27 +140,25 @@ def reset(
             autocompletion=completion.words("earliest", "latest", "shift:-", "offset:", "time:"),
         ),
     ],
+    common: Common,
     topics: Annotated[
         list[str] | None,
-        typer.Option(
+        repeated(
             "--topic",
             metavar="TOPIC",
-            help="Only this topic, or TOPIC:0,2 for some partitions; repeat it for more.",
+            help="Only this topic, or TOPIC:0,2 for some partitions",
             show_default="all topics of the group",
             autocompletion=completion.topics,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show before and after, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show before and after, and change nothing.")
     ] = False,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
-    """Move a group to another place in its topics.
+    """Move a group to another position in its topics.
 
-    The group's members must have ended; they go on from there when they start again. An offset that a
-    partition does not have becomes its first or its end.
+    Stop the group's members first; they continue from there when they start again. An offset outside a
+    partition becomes its first or its end offset.
 
     [bold]Examples[/bold]
 
@@ -181,17 +170,15 @@ def reset(
     position = read_group_position(to, "--to", time.time_ns() // 1_000_000)
     wanted = None if not topics else [one for text in topics for one in read_partitions(text)]
     named = [one if isinstance(one, str) else one.topic for one in wanted or ()]
-    from millstream.cli.errors.names import hints_for_a_new_group, hints_for_topics
-
     with (
-        _admin(servers) as admin,
+        open_admin(common.servers) as admin,
         hints_for_topics(admin, named),
         hints_for_a_new_group(admin, name),
     ):
         resets = list(_reset(admin, name, position, wanted, dry_run).values())
         if dry_run:
             _warn_of_members(admin, name)
-    _print_resets(resets, as_json=as_json, dry_run=dry_run)
+    _print_resets(resets, as_json=common.as_json, dry_run=dry_run)
 
 
 def read_partitions(text: str) -> list[str | TopicPartition]:
@@ -235,7 +222,7 @@ def _reset(
 
 
 def _warn_of_members(admin: Admin, group: str) -> None:
-    """Say beforehand what a reset would be refused for. A group that is new has no members."""
+    """Warn of members, for which a reset would be refused. A new group has none."""
     with suppress(GroupIdNotFoundError):
         clients = sorted({member.client_id for member in admin.describe_group(group, lag=False).members})
         if clients:
@@ -269,32 +256,17 @@ def _print_resets(resets: list[OffsetReset], *, as_json: bool, dry_run: bool) ->
         print("nothing was changed: leave out --dry-run to do it")
 
 
-def delete(
-    names: Names,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
-) -> None:
-    """Delete groups and all that they have committed. Their members must have ended.
+def delete(names: Groups, common: Common) -> None:
+    """Delete groups with their committed offsets. Stop their members first.
 
     [bold]Examples[/bold]
 
       millstream group delete audit
       millstream group delete audit billing --json
     """
-    from millstream.cli.errors.names import hints_for_groups
-
-    with _admin(servers) as admin, hints_for_groups(admin, names):
+    with open_admin(common.servers) as admin, hints_for_groups(admin, names):
         admin.delete_groups(names)
-    deleted = list(dict.fromkeys(names))
-    if as_json:
-        print_json({"deleted": deleted})
-    else:
-        for name in deleted:
-            print(f"deleted group {name}")
+    print_deleted("group", names, as_json=common.as_json)
 
 
-def _admin(servers: str) -> Admin:
-    from millstream.cli.clients import open_admin
-
-    return open_admin(servers)
+COMMANDS: Final[Commands] = {"list": list_groups, "describe": describe, "reset": reset, "delete": delete}

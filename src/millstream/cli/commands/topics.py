@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli import completion, options
+from millstream.cli.clients import open_admin
+from millstream.cli.errors.names import hints_for_topics
+from millstream.cli.options import Commands, Common, NewTopic, Topic, Topics, repeated
 from millstream.cli.properties import read_properties
-from millstream.errors import InvalidConfigError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from millstream.errors import (
+    BrokerError,
+    InvalidConfigError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import CommandError, UsageError, told_by
-from millstream.terminal.output import count, print_fields, print_json, print_lines, print_table, size
+from millstream.terminal.output import (
+    count,
+    print_deleted,
+    print_fields,
+    print_json,
+    print_lines,
+    print_table,
+    size,
+)
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
 
-NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Name = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)
-]
-Names = Annotated[
-    list[str], typer.Argument(metavar="TOPIC", help="One topic or more.", autocompletion=completion.topics)
-]
+_TRIES: Final = 10
 
 
 def topic() -> None:
@@ -40,7 +49,8 @@ def topic() -> None:
 
 
 def create(
-    name: NewName,
+    name: NewTopic,
+    common: Common,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -49,7 +59,7 @@ def create(
             metavar="N",
             min=1,
             show_default="the broker's num.partitions",
-            help="How many consumers of a group can share it.",
+            help="At most as many consumers of a group share the topic.",
         ),
     ] = None,
     replication_factor: Annotated[
@@ -57,16 +67,11 @@ def create(
         typer.Option(metavar="N", min=1, show_default="the broker's", help="How many brokers keep a copy."),
     ] = None,
     configs: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic; repeat it for more."),
+        list[str] | None, repeated("--config", metavar="NAME=VALUE", help="A setting of the topic")
     ] = None,
     if_not_exists: Annotated[
-        bool,
-        typer.Option("--if-not-exists", metavar="", help="An existing topic is fine, and left as it is."),
+        bool, typer.Option("--if-not-exists", help="Leave a topic that exists as it is, without an error.")
     ] = False,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """Create a topic.
 
@@ -77,7 +82,10 @@ def create(
       millstream topic create orders --if-not-exists
     """
     settings = read_properties(configs or (), "--config")
-    with _admin(servers) as admin, _hints_for_settings("'millstream topic config' of any topic shows all"):
+    with (
+        open_admin(common.servers) as admin,
+        _hints_for_settings("'millstream topic config' of any topic shows all"),
+    ):
         try:
             made = admin.create_topic(
                 name, partitions or -1, replication_factor or -1, settings, exist_ok=if_not_exists
@@ -87,7 +95,7 @@ def create(
                 f"topic {name} exists already: choose another name, or leave it as it is with --if-not-exists"
             ) from None
         there = admin.describe_topic(name)
-    if as_json:
+    if common.as_json:
         print_json({"name": name, "created": made is not None, "partitions": len(there.partitions)})
     elif made is None:
         print(f"topic {name} exists already, with {count(len(there.partitions), 'partition')}")
@@ -96,12 +104,10 @@ def create(
 
 
 def list_topics(
+    common: Common,
     internal: Annotated[
-        bool, typer.Option("--internal", metavar="", help="Also Kafka's own, such as __consumer_offsets.")
+        bool, typer.Option("--internal", help="Also Kafka's own, such as __consumer_offsets.")
     ] = False,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """List the topics by name.
 
@@ -110,9 +116,9 @@ def list_topics(
       millstream topic list
       millstream topic list --internal --json
     """
-    with _admin(servers) as admin:
+    with open_admin(common.servers) as admin:
         topics = _all_topics(admin, internal)
-    if as_json:
+    if common.as_json:
         print_json([{"name": name, "partitions": len(one.partitions)} for name, one in topics.items()])
     else:
         rows = [(name, len(one.partitions)) for name, one in topics.items()]
@@ -122,8 +128,8 @@ def list_topics(
 
 
 def _all_topics(admin: Admin, internal: bool) -> dict[str, TopicDescription]:
-    """All topics there are. One that is deleted between two questions is asked for no more."""
-    for tries_left in reversed(range(10)):
+    """All topics. Lists them again when one is deleted between the two requests."""
+    for tries_left in reversed(range(_TRIES)):
         names = admin.list_topics(internal=internal)
         try:
             return admin.describe_topics(names) if names else {}
@@ -133,26 +139,19 @@ def _all_topics(admin: Admin, internal: bool) -> dict[str, TopicDescription]:
     raise AssertionError("the last try has returned or raised")
 
 
-def describe(
-    names: Names,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
-) -> None:
+def describe(names: Topics, common: Common) -> None:
     """Show partitions, offsets, sizes and settings of topics.
 
-    Settings are shown where the topic has its own; millstream topic config shows all.
+    Only settings that the topic overrides are shown; millstream topic config shows all.
 
     [bold]Examples[/bold]
 
       millstream topic describe orders
       millstream topic describe orders payments --json
     """
-    from millstream.cli.errors.names import hints_for_topics
-
-    with _admin(servers) as admin, hints_for_topics(admin, names):
-        found = [_look_at(admin, topic) for topic in admin.describe_topics(names).values()]
-    if as_json:
+    with open_admin(common.servers) as admin, hints_for_topics(admin, names):
+        found = [_values(admin, topic) for topic in admin.describe_topics(names).values()]
+    if common.as_json:
         print_json(found)
         return
     for place, one in enumerate(found):
@@ -161,7 +160,7 @@ def describe(
         _print_topic(one)
 
 
-def _look_at(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
+def _values(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
     """Everything about one topic, as plain values."""
     first = admin.list_offsets(topic.name, "earliest")
     end = admin.list_offsets(topic.name, "latest")
@@ -191,9 +190,7 @@ def _look_at(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
 
 
 def _sizes(admin: Admin, topic: str) -> dict[int, int]:
-    """The bytes of each partition on the disk of a broker; none where brokers do not tell."""
-    from millstream.errors import BrokerError
-
+    """The bytes of each partition on disk; empty where the broker does not tell."""
     try:
         directories = admin.describe_log_dirs()
     except BrokerError:
@@ -231,21 +228,19 @@ def _print_topic(topic: dict[str, Any]) -> None:
 
 
 def add_partitions(
-    name: Name,
+    name: Topic,
+    common: Common,
     total: Annotated[
-        int | None, typer.Argument(metavar="TOTAL", min=1, help="How many it shall have then.")
+        int | None, typer.Argument(metavar="TOTAL", min=1, help="The number of partitions afterwards.")
     ] = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", metavar="TOTAL", min=1, help="The same, as an option.")
     ] = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
-    """Let a topic grow to TOTAL partitions.
+    """Increase a topic to TOTAL partitions.
 
-    Records stay where they are, and running groups share the new partitions out. A key may lie in another
-    partition from then on: records of one key are in order only within each.
+    Existing records stay where they are, and running groups take up the new partitions. New records of a key
+    may go to another partition than before: they are in order only within each partition.
 
     [bold]Examples[/bold]
 
@@ -253,28 +248,22 @@ def add_partitions(
       millstream topic add-partitions orders --partitions 8
     """
     if (total is None) == (partitions is None):
-        raise UsageError(
-            "say once how many partitions there shall be: millstream topic add-partitions TOPIC TOTAL"
-        )
+        raise UsageError("give the number of partitions once: millstream topic add-partitions TOPIC TOTAL")
     wanted = total or partitions
-    from millstream.cli.errors.names import hints_for_topics
-
-    with _admin(servers) as admin, hints_for_topics(admin, [name]):
+    with open_admin(common.servers) as admin, hints_for_topics(admin, [name]):
         admin.create_partitions(name, wanted)
-    if as_json:
+    if common.as_json:
         print_json({"name": name, "partitions": wanted})
     else:
         print(f"topic {name} has {count(wanted or 0, 'partition')} now")
 
 
 def delete(
-    names: Names,
+    names: Topics,
+    common: Common,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", metavar="", help="A topic that is not there is fine.")
+        bool, typer.Option("--if-exists", help="Skip a topic that does not exist, without an error.")
     ] = False,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """Delete topics with all their records. This cannot be undone.
 
@@ -283,33 +272,22 @@ def delete(
       millstream topic delete old-orders
       millstream topic delete a b c --if-exists
     """
-    from millstream.cli.errors.names import hints_for_topics
-
     otherwise = "see 'millstream topic list'; with --if-exists it is no error"
-    with _admin(servers) as admin, hints_for_topics(admin, names, otherwise):
+    with open_admin(common.servers) as admin, hints_for_topics(admin, names, otherwise):
         known = set(admin.list_topics(internal=True))
         admin.delete_topics(names, missing_ok=if_exists)
-    deleted = [name for name in dict.fromkeys(names) if name in known]
-    if as_json:
-        print_json({"deleted": deleted})
-    else:
-        for name in deleted:
-            print(f"deleted topic {name}")
+    print_deleted("topic", [name for name in names if name in known], as_json=common.as_json)
 
 
 def config(
-    name: Name,
+    name: Topic,
+    common: Common,
     changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; repeat it for more."),
+        list[str] | None, repeated("--set", metavar="NAME=VALUE", help="Change a setting")
     ] = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="NAME", help="Back to the broker's own; repeat it for more."),
+        list[str] | None, repeated("--unset", metavar="NAME", help="Return to the broker's value")
     ] = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
 ) -> None:
     """Show the settings of a topic, or change some.
 
@@ -321,15 +299,13 @@ def config(
       millstream topic config orders --set retention.ms=86400000
       millstream topic config orders --unset retention.ms
     """
-    from millstream.cli.errors.names import hints_for_topics
-
     wanted: dict[str, object] = dict(read_properties(changes or (), "--set"))
     for removed in unset or ():
         if removed in wanted:
             raise UsageError(f"{removed} is both set and unset: leave one out")
         wanted[removed] = None
     with (
-        _admin(servers) as admin,
+        open_admin(common.servers) as admin,
         hints_for_topics(admin, [name]),
         _hints_for_settings("leave out --set to see all"),
     ):
@@ -340,12 +316,12 @@ def config(
         entries = admin.topic_configs(name)
     if wanted:
         entries = {key: entry for key, entry in entries.items() if key in wanted}
-    _print_configs(entries, as_json)
+    _print_configs(entries, common.as_json)
 
 
 @contextmanager
 def _hints_for_settings(otherwise: str) -> Iterator[None]:
-    """Say where the settings are, after a broker that does not know one, nor any like it."""
+    """Add where to find the settings to the error of a broker that knows no similar one."""
     try:
         yield
     except InvalidConfigError as error:
@@ -356,7 +332,7 @@ def _hints_for_settings(otherwise: str) -> Iterator[None]:
 
 
 def _require_settings(names: list[str], known: Collection[str]) -> None:
-    """Raise for what is no setting of a topic: to take it back is no error for a broker."""
+    """Raise for an unknown topic setting: brokers accept removing it."""
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known) or "leave out --unset to see all"
@@ -373,7 +349,11 @@ def _print_configs(entries: dict[str, ConfigEntry], as_json: bool) -> None:
         )
 
 
-def _admin(servers: str) -> Admin:
-    from millstream.cli.clients import open_admin
-
-    return open_admin(servers)
+COMMANDS: Final[Commands] = {
+    "create": create,
+    "list": list_topics,
+    "describe": describe,
+    "add-partitions": add_partitions,
+    "delete": delete,
+    "config": config,
+}

@@ -1,4 +1,4 @@
-"""``millstream consume`` at work: a consumer, where it starts, and when it has read enough."""
+"""The reading side of ``millstream consume``: where it starts, what it commits, and when it ends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from millstream.cli.clients import client_settings
+from millstream.cli.consume.options import ReadOptions
 from millstream.cli.consume.rendering import Renderer
 from millstream.cli.errors.names import require_topics
 from millstream.cli.positions import AtOffset, AtTime, BeforeEnd, End, Position
@@ -27,55 +28,46 @@ _REBALANCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """When to end; never, where nothing is set."""
+class Source:
+    """The brokers, client settings and topics to read from."""
 
-    maximum: int | None = None
-    idle_seconds: float | None = None
-    exit_at_end: bool = False
+    servers: str
+    properties: Mapping[str, str]
+    topics: Sequence[str]
+
+    def consumer(self, **defaults: str) -> Consumer:
+        """Connect a consumer. Raises CommandError when a topic does not exist."""
+        settings = {name.replace("_", "."): value for name, value in defaults.items()}
+        settings["allow.auto.create.topics"] = "false"
+        consumer = Consumer(client_settings(self.servers, self.properties, settings))
+        try:
+            require_topics(self.topics, consumer.topics())
+        except BaseException:
+            consumer.close()
+            raise
+        return consumer
 
 
-def read_alone(
-    servers: str,
-    properties: Mapping[str, str],
-    topics: Sequence[str],
-    partitions: Sequence[int],
-    position: Position,
-    limits: Limits,
-    render: Renderer,
-) -> int:
-    """Print records of all partitions, or of those given, without a group. Returns the exit code."""
-    defaults = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
-    with Consumer(client_settings(servers, properties, defaults)) as consumer:
-        require_topics(topics, consumer.topics())
-        assigned = _partitions(consumer, topics, partitions)
+def print_records(source: Source, options: ReadOptions, position: Position, render: Renderer) -> int:
+    """Print records, in a group or without one, until a limit or a signal; returns the exit code."""
+    if options.group is None:
+        return _print_alone(source, options, position, render)
+    assert isinstance(position, End), "other positions are refused with --group"
+    with source.consumer(
+        group_id=options.group, auto_offset_reset=position.value, enable_auto_commit="false"
+    ) as consumer:
+        loop = _PrintLoop(consumer, options, render)
+        consumer.subscribe(source.topics, listener=loop)
+        return loop.run()
+
+
+def _print_alone(source: Source, options: ReadOptions, position: Position, render: Renderer) -> int:
+    with source.consumer(auto_offset_reset="earliest") as consumer:
+        assigned = _partitions(consumer, source.topics, options.partitions)
         consumer.assign(assigned)
         for partition, offset in _starts(consumer, assigned, position).items():
             consumer.seek(partition, offset)
-        return _Reading(consumer, limits, render, commits=False).run(assigned)
-
-
-def read_in_group(
-    servers: str,
-    properties: Mapping[str, str],
-    topics: Sequence[str],
-    group: str,
-    position: End,
-    limits: Limits,
-    render: Renderer,
-) -> int:
-    """Print records as a member of a group, and commit what was printed. Returns the exit code."""
-    defaults = {
-        "group.id": group,
-        "auto.offset.reset": position.value,
-        "enable.auto.commit": "false",
-        "allow.auto.create.topics": "false",
-    }
-    with Consumer(client_settings(servers, properties, defaults)) as consumer:
-        require_topics(topics, consumer.topics())
-        reading = _Reading(consumer, limits, render, commits=True)
-        consumer.subscribe(topics, listener=reading)
-        return reading.run()
+        return _PrintLoop(consumer, options, render).run(assigned)
 
 
 def _partitions(consumer: Consumer, topics: Sequence[str], wanted: Sequence[int]) -> list[TopicPartition]:
@@ -92,7 +84,7 @@ def _partitions(consumer: Consumer, topics: Sequence[str], wanted: Sequence[int]
 def _starts(
     consumer: Consumer, partitions: Sequence[TopicPartition], position: Position
 ) -> dict[TopicPartition, int]:
-    """The offset that a position stands for in each partition; the nearest where there is no such offset."""
+    """The offset of a position in each partition, or the nearest that the partition has."""
     first = consumer.beginning_offsets(partitions)
     end = consumer.end_offsets(partitions)
     match position:
@@ -109,20 +101,20 @@ def _starts(
             return {each: end[each] if (at := found[each]) is None else at.offset for each in partitions}
 
 
-class _Reading(RebalanceListener):
-    """One run of the command: polls, prints, commits, and knows when to end."""
+class _PrintLoop(RebalanceListener):
+    """Polls, prints and commits until a limit is reached."""
 
-    def __init__(self, consumer: Consumer, limits: Limits, render: Renderer, *, commits: bool) -> None:
+    def __init__(self, consumer: Consumer, options: ReadOptions, render: Renderer) -> None:
         self._consumer = consumer
-        self._limits = limits
+        self._limits = options
         self._render = render
-        self._commits = commits
-        self._left = limits.maximum
+        self._commits = options.group is not None
+        self._left = options.maximum
         self._ending = False
         self._all_printed = True
-        """False from the moment records are handed out until they are on standard output."""
+        """False while polled records are not on standard output yet."""
         self._ends: dict[TopicPartition, int] | None = None
-        """Where the assigned partitions ended when they were assigned; None before anything was."""
+        """The end offsets of the partitions when they were assigned; None before the first assignment."""
 
     def run(self, assigned: list[TopicPartition] | None = None) -> int:
         """Read until a limit is reached, or until Ctrl-C or SIGTERM; returns the exit code."""
@@ -142,9 +134,7 @@ class _Reading(RebalanceListener):
             self._ends = (self._ends or {}) | ends
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        with suppress(
-            CommitFailedError, RebalanceInProgressError
-        ):  # then they come again, to their next owner
+        with suppress(CommitFailedError, RebalanceInProgressError):  # the next owner reads them again
             self._commit()
         self.on_lost(consumer, partitions)
 
@@ -165,7 +155,7 @@ class _Reading(RebalanceListener):
                 progress(0, printed)
 
     def _print_some(self, timeout_s: float) -> int:
-        """Poll once, print what comes, and commit it; returns how many records came."""
+        """Poll once, print and commit the records; returns how many there were."""
         most = _MOST_AT_ONCE if self._left is None else min(self._left, _MOST_AT_ONCE)
         records = self._consumer.poll(timeout=timeout_s, max_records=most)
         if not records:
@@ -193,7 +183,7 @@ class _Reading(RebalanceListener):
         return all(self._consumer.position(partition) >= end for partition, end in self._ends.items())
 
     def _commit_at_end(self) -> None:
-        """Commit for the last time. A rebalance may have to end first: take part in it, but read nothing."""
+        """Commit for the last time. Take part in a rebalance that has to end first, but read nothing."""
         self._ending = True
         deadline_s = time.monotonic() + _REBALANCE_SECONDS
         while True:
@@ -207,14 +197,14 @@ class _Reading(RebalanceListener):
                 self._consumer.poll(timeout=0.1)
 
     def _commit(self) -> None:
-        """Commit what was printed: nothing when the last records were not, as they must come again."""
+        """Commit unless printing failed: records that were not printed must be read again."""
         if self._commits and self._all_printed:
             self._consumer.commit()
 
 
 @contextmanager
 def _wakes_on_signals(consumer: Consumer) -> Iterator[list[int]]:
-    """Let Ctrl-C and SIGTERM end the poll in progress; a second Ctrl-C ends all. Yields the signals."""
+    """End the poll on Ctrl-C or SIGTERM; a second Ctrl-C ends the command. Yields the received signals."""
     received: list[int] = []
 
     def wake(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""How ``millstream consume`` prints a record: text, JSON, a table, raw bytes, or a template of one's own.
+"""How ``millstream consume`` prints a record: text, JSON, a table, raw bytes, or the user's template.
 
-Keys and values come as bytes and are read here, so that a record that cannot be read is named rather than
-skipped. On a terminal, control characters of other people's records are shown, not obeyed.
+Keys and values are decoded here, so that the error names a record that cannot be decoded. On a terminal,
+control characters in records are escaped.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 from typing import Any, Final, NamedTuple, Protocol
 
 from millstream import serde
+from millstream.cli.consume.options import FIELDS, FORMATS, VALUE_FORMATS, PrintOptions
 from millstream.cli.properties import unescaped
 from millstream.errors import ConfigError, DeserializationError
 from millstream.model import Header
@@ -31,16 +31,11 @@ _BARE_AVRO: Final = {
     "value": "give the schema with --schema",
     "key": "keys of bare Avro cannot be shown",
 }
-FORMATS: Final = ("text", "json", "table", "raw")
-_OURS: Final = ("text", "json", "hex", "base64")  # text is string, and hex and base64 show bytes
-VALUE_FORMATS: Final = (*_OURS, *(name for name in serde.FORMATS if name not in ("bytes", "string", "json")))
-FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
-
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 class PrintableRecord(Protocol):
-    """What a consumer's record has, of which only the following matters here."""
+    """The fields of a consumer's record that are printed."""
 
     @property
     def topic(self) -> str: ...
@@ -58,48 +53,39 @@ class PrintableRecord(Protocol):
     def headers(self) -> tuple[Header, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Appearance:
-    """How records are to be printed."""
-
-    format: str = "text"
-    key_format: str = "text"
-    value_format: str = "text"
-    schema: Path | None = None
-    """The Avro schema of values in the format avro."""
-    show: tuple[str, ...] = ()
-    """Further fields of a text line, in front of the value."""
-    on_terminal: bool = False
-    group: str | None = None
-    """The group that reads them: another way leads past a record that cannot be read."""
-
-
 class _Decoders(NamedTuple):
     key: Decoder | None
     value: Decoder | None
     group: str | None = None
 
 
-def renderer(appearance: Appearance) -> Renderer:
-    """The function that turns a record into its line. Raises UsageError for a format that makes no sense."""
+def renderer(options: PrintOptions, *, on_terminal: bool = False, group: str | None = None) -> Renderer:
+    """The function that turns a record into its line; raises UsageError for a bad format.
+
+    ``group`` is the group that reads the records: errors say how to move it past a bad one.
+    """
     decoders = _Decoders(
-        _decoder(appearance.key_format, "--key-format", None),
-        _decoder(appearance.value_format, "--value-format", appearance.schema),
-        appearance.group,
+        _decoder(options.key_format, "--key-format", None),
+        _decoder(options.value_format, "--value-format", options.schema),
+        group,
     )
-    if appearance.format == "json":
+    if options.fields_before_value and options.format != "text":
+        raise UsageError(
+            "--keys, --offsets, --timestamps and --headers are for --format text: leave them out"
+        )
+    if options.format == "json":
         return lambda record: _json_line(record, decoders)
-    if appearance.format == "raw":
+    if options.format == "raw":
         return lambda record: (record.value or b"") + b"\n"
-    if appearance.format == "table":
-        return _Table(appearance.on_terminal, decoders)
-    if appearance.format == "text":
-        return _text_renderer(appearance, decoders)
-    return _template_renderer(appearance, decoders)
+    if options.format == "table":
+        return _Table(on_terminal, decoders)
+    if options.format == "text":
+        return _text_renderer(options.fields_before_value, on_terminal, decoders)
+    return _template_renderer(options.format, on_terminal, decoders)
 
 
 def _decoder(name: str, option: str, schema: Path | None) -> Decoder | None:
-    """How keys or values are read; None leaves them as text."""
+    """The decoder of keys or values; None leaves them as text."""
     if schema is not None and name != "avro":
         raise UsageError(f"--schema is for {option} avro: add that, or leave --schema out")
     if name == "text":
@@ -127,7 +113,7 @@ def _avro(schema: Path) -> Decoder:
 
 
 def _way_past(record: PrintableRecord, group: str | None) -> str:
-    """How to go on behind a record. A group goes on where it has committed, which --from cannot change."""
+    """How to continue after a record. A group continues from its commits, which --from does not change."""
     if group is None:
         return f"--from {record.offset + 1}"
     place = f"--topic {record.topic}:{record.partition} --to {record.offset + 1}"
@@ -140,7 +126,7 @@ def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
         return None
     try:
         return decoder(raw)
-    except Exception as error:  # decoders raise whatever their format makes them raise
+    except Exception as error:  # decoders raise errors of many libraries
         reason = str(error).replace("for bare Avro use AvroDeserializer(schema)", _BARE_AVRO[part])
         past = _way_past(record, decoders.group)
         raise DeserializationError(
@@ -154,7 +140,7 @@ def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
 
 
 def _text(record: PrintableRecord, part: str, decoders: _Decoders) -> str:
-    """A key or value as a text. What is not UTF-8 shows as escapes; null has no bytes to show."""
+    """A key or value as text. Bytes that are not UTF-8 become escapes."""
     raw = getattr(record, part)
     if raw is None:
         return "null"
@@ -181,8 +167,8 @@ def _json_field(raw: bytes | None) -> object:
         return {"base64": base64.b64encode(raw).decode()}
 
 
-def _shown(text: str) -> str:
-    """A text for a terminal, which must not obey what a record holds."""
+def _escaped(text: str) -> str:
+    """A text for a terminal, with control characters escaped."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
@@ -219,23 +205,22 @@ def _json_line(record: PrintableRecord, decoders: _Decoders) -> bytes:
     return json.dumps(fields, ensure_ascii=False, default=str).encode("utf-8", "surrogateescape") + b"\n"
 
 
-def _text_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
-    if not appearance.show and not appearance.on_terminal and decoders.value is None:
+def _text_renderer(before: tuple[str, ...], on_terminal: bool, decoders: _Decoders) -> Renderer:
+    if not before and not on_terminal and decoders.value is None:
         return lambda record: (b"null" if record.value is None else record.value) + b"\n"
-    names = (*appearance.show, "value")
-    finish = _shown if appearance.on_terminal else str
+    finish = _escaped if on_terminal else str
 
     def render(record: PrintableRecord) -> bytes:
         texts = _field_texts(record, decoders)
-        return ("\t".join(finish(texts[name]) for name in names) + "\n").encode()
+        return ("\t".join(finish(texts[name]) for name in (*before, "value")) + "\n").encode()
 
     return render
 
 
-def _template_renderer(appearance: Appearance, decoders: _Decoders) -> Renderer:
-    template = unescaped(appearance.format)
+def _template_renderer(format: str, on_terminal: bool, decoders: _Decoders) -> Renderer:
+    template = unescaped(format)
     _check_template(template)
-    finish = _shown if appearance.on_terminal else str
+    finish = _escaped if on_terminal else str
 
     def render(record: PrintableRecord) -> bytes:
         texts = {name: finish(text) for name, text in _field_texts(record, decoders).items()}
@@ -255,11 +240,13 @@ def _check_template(template: str) -> None:
         hint = did_you_mean(template, FORMATS) or examples
         raise UsageError(f"--format {template!r} is unknown: {hint}")
     if not set(names) <= set(FIELDS):
-        raise UsageError(f"--format {template!r} is no template: its fields may be {{{'}, {'.join(FIELDS)}}}")
+        raise UsageError(
+            f"--format {template!r} is not a template: its fields can be {{{'}, {'.join(FIELDS)}}}"
+        )
 
 
 class _Table:
-    """Rows under a header that comes once. On a terminal each is one line, as wide as there is room."""
+    """Rows under one header. On a terminal each row is one line, cut to its width."""
 
     def __init__(self, on_terminal: bool, decoders: _Decoders) -> None:
         self._decoders = decoders
@@ -287,16 +274,16 @@ class _Table:
             for name, width in columns
         ]
         left = room - sum(width + 2 for _, width in columns)
-        cells.append(self._cut(_shown(texts["value"]), left))
+        cells.append(self._cut(_escaped(texts["value"]), left))
         return "  ".join(cells).rstrip() + "\n"
 
     def _cell(self, text: str, width: int, *, to_the_right: bool) -> str:
-        cell = self._cut(_shown(text), width)
+        cell = self._cut(_escaped(text), width)
         blank = " " * (width - _cells(cell))
         return blank + cell if to_the_right else cell + blank
 
     def _cut(self, text: str, width: int) -> str:
-        """The beginning of a text that is too long for a terminal. Some letters are two columns wide."""
+        """Cut a text to ``width`` columns on a terminal. Some characters are two columns wide."""
         if not self._on_terminal or _cells(text) <= width:
             return text
         from rich.cells import set_cell_size
@@ -311,7 +298,7 @@ _COLUMNS: Final = (
     (72, (("topic", 12), ("partition", 4), ("offset", 8), ("clock", 12), ("key", 8))),
     (0, (("partition", 4), ("offset", 6), ("key", 6))),
 )
-"""The columns before the value and their widths, for a terminal of at least so many columns."""
+"""The columns before the value and their widths, by the least width of the terminal."""
 
 
 def _cells(text: str) -> int:

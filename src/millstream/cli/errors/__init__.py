@@ -1,1 +1,1 @@
-"""What to say about misspelt names and refused command lines."""
+"""Wording of errors: bad command lines, and misspelt names of topics and groups."""

@@ -1,7 +1,6 @@
-"""What to say about a command line that the parser refuses: one sentence, with the way to say it here.
+"""Rewords errors of the command line's parser into one sentence that says what to write.
 
-Whoever has used Kafka's shell tools has their options in the fingers. They are not understood, as they would
-have to be explained twice, but each is answered with what it is called here.
+Options of Kafka's shell tools are not accepted, but the error names the option to use here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SHOWN_ANYWAY: Final = "leave it out: it is shown anyway"
 _ALL_PARTITIONS: Final = "leave it out: every partition is shown, with its leader"
 _CONFIG_OF_TOPICS: Final = "write 'millstream topic config TOPIC'"
 
-KAFKA_SAYS: Final = {
+KAFKA_OPTIONS: Final = {
     "--topic": "write the topic's name alone",
     "--group": "write the group's name alone",
     "--from-beginning": "write --from earliest",
@@ -92,7 +91,7 @@ KAFKA_SAYS: Final = {
     "--entity-name": _CONFIG_OF_TOPICS,
 }
 """Options of Kafka's shell tools, and what to write here."""
-_KAFKA_COMMANDS: Final = {"alter": KAFKA_SAYS["--alter"], "reset-offsets": KAFKA_SAYS["--reset-offsets"]}
+_KAFKA_COMMANDS: Final = {name: KAFKA_OPTIONS[f"--{name}"] for name in ("alter", "reset-offsets")}
 
 _AFTER_COMMANDS: Final = ("--json", "--debug", "--bootstrap-servers", "--bootstrap-server", "-b")
 _COMMAND: Final = re.compile(r"No such command '(?P<name>[^']+)'")
@@ -113,7 +112,7 @@ _KINDS: Final = {
 
 
 def sentence(error: typer.TyperException) -> str:
-    """What is wrong, without a capital and a full stop; empty when the help was printed instead."""
+    """The error without a capital and a full stop; empty when the help was printed instead."""
     message = error.format_message().strip().rstrip(".")
     if not message:
         return ""
@@ -136,11 +135,11 @@ def sentence(error: typer.TyperException) -> str:
 
 
 def _instead_of(error: typer.TyperException, option: str) -> str | None:
-    """What to write in place of an option that is not there."""
+    """What to write in place of an unknown option."""
     context = getattr(error, "ctx", None)
     if option in _AFTER_COMMANDS and context is not None and context.parent is None:
         return f"write it after the command, as in 'millstream topic list {option}'"
-    says = KAFKA_SAYS.get(option)
+    says = KAFKA_OPTIONS.get(option)
     if says is not None and (says is not _SHOWN_ANYWAY or getattr(context, "info_name", "") == "describe"):
         return says
     return did_you_mean(option, getattr(error, "possibilities", None) or ()) or None

@@ -1,4 +1,4 @@
-"""What to say when a topic or a group is not there: the nearest name that is."""
+"""Errors about topics and groups that do not exist, with the nearest name that does."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def hints_for_topics(admin: Admin, wanted: Iterable[str], otherwise: str | None = None) -> Iterator[None]:
-    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it.
+    """Reword a broker's "unknown topic": name the nearest topic, or how to create it.
 
-    ``otherwise`` is what to say where making it is not the way.
+    ``otherwise`` replaces the hint on creating it.
     """
     try:
         yield
@@ -44,9 +44,9 @@ def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
-    """Let a group be set to a place before it has begun, as Kafka does, but say when that looks like a slip.
+    """Allow a reset of a group that does not exist yet, as Kafka does, but warn of a likely typo.
 
-    Where nothing can be done for a group that is not there, the error names the nearest that is.
+    Where the group must exist, the error names the nearest one.
     """
     known = _groups(admin)
     try:
@@ -56,7 +56,7 @@ def hints_for_a_new_group(admin: Admin, name: str) -> Iterator[None]:
             raise
         hint = did_you_mean(name, known, show=repr) or "see 'millstream group list'"
         raise CommandError(
-            f"there is no group {name!r}: {hint}; a new one can be set to a place with --topic TOPIC"
+            f"there is no group {name!r}: {hint}; for a new group, add --topic TOPIC"
         ) from error
     near = None if name in known else typo_of(name, known)
     if near is not None:

@@ -1,7 +1,7 @@
-"""Whether a name is a slip of the fingers for one that is there, or meant as it stands.
+"""Decides whether a name is a typo of an existing one.
 
-Errors suggest the nearest name generously, for there the user is wrong in any case. What is done here is
-stricter: a name that is taken for a slip stops a command that could have gone on.
+Errors suggest the nearest name generously, as the name is wrong in any case. The rule here is stricter: a
+name that is taken for a typo stops a command that could have continued.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONG: Final = 8
 
 
 def typo_of(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one is most likely meant to be; None where it may well be meant as it is."""
+    """The known name that ``name`` is most likely a typo of; None if it is probably intended."""
     near = [(edits(name.casefold(), other.casefold()), other) for other in known if _is_typo(name, other)]
     return min(near)[1] if near else None
 
@@ -33,7 +33,7 @@ def _is_typo(name: str, other: str) -> bool:
 
 
 def _are_variants(name: str, other: str) -> bool:
-    """Names that are alike on purpose: ``orders-1`` and ``orders-2``, ``eu.orders`` and ``us.orders``."""
+    """Names that are similar on purpose: ``orders-1`` and ``orders-2``, ``eu.orders`` and ``us.orders``."""
     if re.sub(r"\D", "", name) != re.sub(r"\D", "", other):
         return True
     words, others = _WORDS.split(name), _WORDS.split(other)
@@ -44,7 +44,7 @@ def _are_variants(name: str, other: str) -> bool:
 
 
 def edits(name: str, other: str) -> int:
-    """How many letters to add, drop, change or swap with a neighbour to make one name of the other."""
+    """The edit distance: letters to insert, delete, replace or swap with a neighbour."""
     before: list[int] = []
     above = list(range(len(other) + 1))
     for row, letter in enumerate(name, start=1):

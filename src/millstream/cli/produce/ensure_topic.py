@@ -1,7 +1,7 @@
-"""A topic that ``millstream produce`` is the first to name: made, and said so, or taken for a slip.
+"""Creates the topic of ``millstream produce`` if it is missing, unless its name looks like a typo.
 
-A broker that makes topics by itself makes one for every misspelt name, too, and says nothing. So the command
-looks first, and makes the topic itself: what it does depends on what is there, and on nothing else.
+A broker that creates topics automatically would silently create one for every misspelt name. So the command
+checks first, and creates the topic itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 def ensure_topic(servers: str, topic: str, *, create: bool) -> int | None:
-    """See to it that a topic is there; returns the partitions of one that was made now, None otherwise.
+    """Ensure that a topic exists; returns the number of partitions if it was created, else None.
 
-    A missing topic is made when the broker makes topics by itself and no other has nearly the same name, or
-    when ``create`` says so. Raises CommandError otherwise, with what to do.
+    A missing topic is created if the broker creates topics automatically and no other topic has a similar
+    name, or if ``create`` is true. Otherwise raises CommandError, which says what to do.
     """
     with open_admin(servers) as admin:
-        if _is_there(admin, topic):
+        if _exists(admin, topic):
             return None
         if not create:
             _require_intent(admin, topic)
@@ -34,7 +34,7 @@ def ensure_topic(servers: str, topic: str, *, create: bool) -> int | None:
         return None if made is None else len(admin.describe_topic(topic).partitions)
 
 
-def _is_there(admin: Admin, topic: str) -> bool:
+def _exists(admin: Admin, topic: str) -> bool:
     try:
         admin.describe_topic(topic)
     except UnknownTopicOrPartitionError:
@@ -50,15 +50,15 @@ def _require_intent(admin: Admin, topic: str) -> None:
     near = typo_of(topic, admin.list_topics())
     if near is not None:
         raise CommandError(f"there is no topic {topic!r}: did you mean {near!r}? --create makes a new one")
-    if not _makes_topics(admin):
+    if not _auto_creates_topics(admin):
         raise CommandError(
-            f"there is no topic {topic!r}, and the broker makes none by itself: give --create, "
+            f"there is no topic {topic!r}, and the broker creates none automatically: give --create, "
             f"or 'millstream topic create {topic}' first"
         )
 
 
-def _makes_topics(admin: Admin) -> bool:
-    """What the broker's settings say; yes where they may not be read, as the broker has the last word."""
+def _auto_creates_topics(admin: Admin) -> bool:
+    """The broker's ``auto.create.topics.enable``; true where it cannot be read: the broker decides then."""
     try:
         broker = admin.describe_cluster().brokers[0].node_id
         entry = admin.broker_configs(broker, [_AUTO_CREATE]).get(_AUTO_CREATE)

@@ -13,21 +13,11 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from millstream.cli.produce.options import InputFormat, InputOptions
 from millstream.model import Header
 from millstream.terminal.outcome import CommandError
-
-
-class InputFormat(StrEnum):
-    """How the input is divided into records."""
-
-    LINES = "lines"
-    JSON = "json"
-    CSV = "csv"
-    RECORDS = "records"
 
 
 class InputError(CommandError):
@@ -43,39 +33,16 @@ class Draft:
     headers: tuple[Header, ...] = ()
     timestamp: int | None = None
     line: int = field(default=0, compare=False)
-    """Where it ends in the input, from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputOptions:
-    """How to read: ``key`` is the field (JSON) or column (CSV) that holds the key."""
-
-    format: InputFormat = InputFormat.LINES
-    key: str | None = None
-    key_separator: str | None = None
-    delimiter: str = ","
-
-
-_SUFFIXES: Final = {
-    ".csv": InputFormat.CSV,
-    ".json": InputFormat.JSON,
-    ".jsonl": InputFormat.JSON,
-    ".ndjson": InputFormat.JSON,
-}
-
-
-def format_of(path: Path | None) -> InputFormat:
-    """The format that a file's name stands for; lines when it says nothing."""
-    return InputFormat.LINES if path is None else _SUFFIXES.get(path.suffix.lower(), InputFormat.LINES)
+    """The last line of the input that it was read from, from 1."""
 
 
 def read_drafts(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
     """Read records from a stream until it ends."""
-    return _READERS[options.format](stream, options)
+    return _READERS[options.format or InputFormat.LINES](stream, options)
 
 
 def _read_lines(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
-    """Each line is a value, an empty one included; with a separator, a key and a value."""
+    """Each line is a value, even if empty; with a separator, a key and a value."""
     separator = None if options.key_separator is None else options.key_separator.encode()
     for number, line in enumerate(stream, start=1):
         text = _without_newline(line)
@@ -86,13 +53,13 @@ def _read_lines(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
         if not found:
             raise InputError(
                 f"line {number} has no key separator {options.key_separator!r}: "
-                "mend it, or leave out --key-separator"
+                "fix it, or leave out --key-separator"
             )
         yield Draft(value, key, line=number)
 
 
 def _read_json(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
-    """Each line is a JSON value and is sent as it stands; empty lines are left out."""
+    """Each line is a JSON value and is sent as it is; empty lines are left out."""
     for number, line, value in _json_lines(stream):
         if options.key is None:
             yield Draft(line, line=number)
@@ -101,7 +68,7 @@ def _read_json(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
 
 
 def _read_csv(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
-    """The first row names the columns; each further one is sent as a JSON object of strings."""
+    """The first row names the columns; each further row is sent as a JSON object of strings."""
     rows = _csv_rows(stream, options.delimiter)
     _, columns = next(rows, (0, []))
     if options.key is not None and columns and options.key not in columns:
@@ -113,7 +80,7 @@ def _read_csv(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
             continue
         if len(row) != len(columns):
             raise InputError(
-                f"line {number} has {len(row)} fields where the header has {len(columns)}: mend it, "
+                f"line {number} has {len(row)} fields where the header has {len(columns)}: fix it, "
                 "or choose another --delimiter"
             )
         record = dict(zip(columns, row, strict=True))
@@ -122,7 +89,7 @@ def _read_csv(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
 
 
 def _csv_rows(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and fields of each row; a row ends where its last line does."""
+    """The number of the last line, and the fields, of each row."""
     # A byte order mark, as spreadsheets write it, is not part of the first column's name.
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -130,7 +97,7 @@ def _csv_rows(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
-        raise InputError(f"line {reader.line_num} is not CSV ({error}): mend it") from None
+        raise InputError(f"line {reader.line_num} is not CSV ({error}): fix it") from None
     except UnicodeDecodeError:
         raise InputError(f"after line {reader.line_num} the text is not UTF-8: convert it") from None
     finally:
@@ -138,15 +105,16 @@ def _csv_rows(stream: BinaryIO, delimiter: str) -> Iterator[tuple[int, list[str]
 
 
 def _read_records(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
-    """Each line is an object with value, and perhaps key, headers and timestamp."""
+    """Each line is an object with value, and optionally key, headers and timestamp."""
     for number, _, record in _json_lines(stream):
         if not isinstance(record, dict) or "value" not in record:
             raise InputError(
-                f"line {number} is no record: write objects with value, and perhaps key, headers, timestamp"
+                f"line {number} is not a record: write objects with value, and optionally key, headers "
+                "and timestamp"
             )
         timestamp = record.get("timestamp")
         if timestamp is not None and (not isinstance(timestamp, int) or isinstance(timestamp, bool)):
-            raise InputError(f"line {number} has a timestamp that is not in whole milliseconds: mend it")
+            raise InputError(f"line {number} has a timestamp that is not in whole milliseconds: fix it")
         yield Draft(
             _field_bytes(record["value"], number),
             _field_bytes(record.get("key"), number),
@@ -157,11 +125,11 @@ def _read_records(stream: BinaryIO, options: InputOptions) -> Iterator[Draft]:
 
 
 def _headers(headers: Any, number: int) -> Iterator[Header]:
-    """Headers as ``[[name, value], …]``, in order and perhaps repeated, or as an object."""
+    """Headers as ``[[name, value], …]``, in order, or as an object."""
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     for pair in pairs if isinstance(pairs, list) else [pairs]:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InputError(f"line {number} has headers that are not pairs of a name and a value: mend it")
+            raise InputError(f"line {number} has headers that are not pairs of a name and a value: fix it")
         yield pair[0], _field_bytes(pair[1], number)
 
 
@@ -175,7 +143,7 @@ def _json_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes, Any]]:
             yield number, text, json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"line {number} is not JSON ({error}): mend it, or send lines as they are with --format lines"
+                f"line {number} is not JSON ({error}): fix it, or send lines as they are with --format lines"
             ) from None
 
 
@@ -189,13 +157,13 @@ def _field(value: Any, path: str, number: int) -> Any:
     found = value
     for name in path.split("."):
         if not isinstance(found, dict) or name not in found:
-            raise InputError(f"line {number} has no field {path!r} for --key: mend it, or name another field")
+            raise InputError(f"line {number} has no field {path!r} for --key: fix it, or name another field")
         found = found[name]
     return found
 
 
 def _key_bytes(key: Any) -> bytes | None:
-    """A key from JSON: text stands for itself, anything else for its JSON; null is no key."""
+    """A key from JSON: a string as UTF-8, anything else as its JSON; null is no key."""
     if key is None:
         return None
     if isinstance(key, str):
@@ -204,12 +172,12 @@ def _key_bytes(key: Any) -> bytes | None:
 
 
 def _field_bytes(field: Any, number: int) -> bytes | None:
-    """The bytes of a printed key or value: text, ``{"base64": …}`` for what is no text, or other JSON."""
+    """The bytes of a printed key or value: text, ``{"base64": …}`` for binary data, or other JSON."""
     if isinstance(field, dict) and field.keys() == {"base64"}:
         try:
             return base64.b64decode(field["base64"], validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise InputError(f"line {number} has a field that is not base64: mend it") from None
+            raise InputError(f"line {number} has a field that is not base64: fix it") from None
     return _key_bytes(field)
 
 

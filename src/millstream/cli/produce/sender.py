@@ -1,4 +1,4 @@
-"""The records of ``millstream produce`` on their way: what was sent and written, and what went wrong."""
+"""Sends the records of ``millstream produce``: counts what was written, and keeps the first error."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OF_ONE_RECORD: Final = (MessageTooLargeError, InvalidRecordError, InvalidTimest
 
 
 class _Failure(NamedTuple):
-    """A record that was refused. The least of several is the one to tell of."""
+    """A record that was refused. Of several, the smallest is reported."""
 
     is_bystander: bool
-    """Whether it was refused only for another one of its batch."""
+    """Whether it was refused only because another record of its batch was."""
     line: int
     error: BaseException
 
@@ -47,8 +47,8 @@ class _Failure(NamedTuple):
         return f"line {self.line}: {text}" if isinstance(self.error, _OF_ONE_RECORD) else text
 
 
-class Sending:
-    """Sends drafts, and knows of each line whether it was written."""
+class InputSender:
+    """Sends drafts, and keeps track of which lines were written."""
 
     def __init__(self, topic: str, partition: int | None = None, headers: tuple[Header, ...] = ()) -> None:
         self._topic = topic
@@ -59,25 +59,25 @@ class Sending:
         self._sent = 0
         self._written = 0
         self._last_line = 0
-        self._on_their_way: set[int] = set()
+        self._in_flight: set[int] = set()
         self._failure: _Failure | None = None
         self._input_error: MillstreamError | None = None
 
     @property
-    def on_their_way(self) -> int:
-        """How many records were sent, and have no outcome yet."""
-        return len(self._on_their_way)
+    def in_flight(self) -> int:
+        """How many records were sent and are not acknowledged yet."""
+        return len(self._in_flight)
 
     @property
     def next_line(self) -> int:
-        """The first line that is not known to be written. Some behind it may be, if any are on their way."""
+        """The first line not known to be written. While records are in flight, later lines may be."""
         with self._lock:
-            return min(self._on_their_way, default=self._last_line + 1)
+            return min(self._in_flight, default=self._last_line + 1)
 
     def send_all(
         self, producer: Producer, drafts: Iterable[Draft], progress: Callable[[int], None] = lambda sent: None
     ) -> None:
-        """Send until the input ends, or until something goes wrong: that is kept for the report."""
+        """Send until the input ends or an error occurs, which is kept for the report."""
         try:
             for draft in drafts:
                 self._send(producer, draft)
@@ -91,7 +91,7 @@ class Sending:
     def _send(self, producer: Producer, draft: Draft) -> None:
         self._last_line = draft.line
         with self._lock:
-            self._on_their_way.add(draft.line)
+            self._in_flight.add(draft.line)
         try:
             future = producer.send(
                 self._topic,
@@ -108,14 +108,14 @@ class Sending:
         future.add_done_callback(partial(self._settle, draft.line))
 
     def _settle(self, line: int, future: Future[RecordMetadata]) -> None:
-        """A record has its outcome. Runs on the producer's thread, or in ``send`` when that was quick."""
+        """Note that a record was written or has failed. Runs on the producer's thread, or inside ``send``."""
         error = future.exception()
         if error is not None:
             self._fail(error, line)
             return
         with self._lock:
             self._written += 1
-            self._on_their_way.discard(line)
+            self._in_flight.discard(line)
 
     def _fail(self, error: BaseException, line: int) -> None:
         failure = _Failure.of(error, line)
@@ -123,35 +123,32 @@ class Sending:
             if self._failure is None or failure[:2] < self._failure[:2]:
                 self._failure = failure
 
-    # --- what is told at the end
-
     def report(
         self, as_json: bool, *, created: bool, is_cut_short: bool = False, is_typed: bool = False
     ) -> None:
-        """Print how many records were written; raises what went wrong, with that number.
+        """Print how many records were written; raises CommandError, with that number, after an error.
 
-        ``is_cut_short``: there was more to read, and somebody who did not type it may go on from there.
+        ``is_cut_short``: the input was not read to its end. ``is_typed``: it was typed, so cannot be resumed.
         """
-        self._raise_what_went_wrong(is_cut_short)
-        next_line, others = self.next_line, self.on_their_way
+        self._raise_error(is_cut_short)
+        next_line, others = self.next_line, self.in_flight
         if as_json:
             where = {"interrupted": True, "unknown": others, "next_line": next_line} if is_cut_short else {}
             print_json({**self._numbers(created), **where})
         elif is_cut_short:
-            say_interrupted(self._told(others) + ("" if is_typed else _way_on(next_line, others)))
+            say_interrupted(self._summary(others) + ("" if is_typed else _how_to_continue(next_line, others)))
         else:
-            print(self._told(others))
+            print(self._summary(others))
 
-    def _told(self, others: int) -> str:
+    def _summary(self, others: int) -> str:
         perhaps = f", perhaps {others} more" if others else ""
         return f"{count(self._written, 'record')} written to {self._topic}{perhaps}"
 
-    def _raise_what_went_wrong(self, is_cut_short: bool) -> None:
+    def _raise_error(self, is_cut_short: bool) -> None:
         was_given_up = (
             is_cut_short and self._failure is not None and isinstance(self._failure.error, ClosedError)
         )
         if self._failure is not None and not was_given_up:
-            # What was sent in the meantime may have been written, or not.
             others = count(self._written, "other record") if self._written else "nothing"
             verb = "was" if self._written <= 1 else "were"
             raise CommandError(f"{self._failure}; {others} {verb} written") from self._failure.error
@@ -164,6 +161,6 @@ class Sending:
         return {"topic": self._topic, "created": created, "records": self._written, "seconds": seconds}
 
 
-def _way_on(next_line: int, others: int) -> str:
-    doubts = " (some lines behind it may be written already)" if others else ""
-    return f"; to go on, add --from-line {next_line}{doubts}"
+def _how_to_continue(next_line: int, others: int) -> str:
+    doubts = " (some later lines may be written already)" if others else ""
+    return f"; to continue, add --from-line {next_line}{doubts}"

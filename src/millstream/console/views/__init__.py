@@ -1,1 +1,1 @@
-"""Numbers, rates, charts and records as the console shows them. Pure."""
+"""What pages show, computed without I/O: rates, charts, numbers and previews of records."""

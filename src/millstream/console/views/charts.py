@@ -1,4 +1,4 @@
-"""A group's lag as a line: the path of a small inline SVG, drawn from the points that are kept."""
+"""The chart of a group's lag, as paths of an inline SVG."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.console.views.sampling import Point
+from millstream.console.views.sampling import LagPoint
 
 _MARGIN: Final = 2.0
 """Room for the width of the line at the top and the bottom."""
@@ -14,7 +14,7 @@ _MARGIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What a template draws. The paths are in a box of ``width`` by ``height``; time runs to the right."""
+    """SVG paths in a box of ``width`` by ``height``; time runs to the right."""
 
     width: int
     height: int
@@ -25,8 +25,10 @@ class Chart:
     """From the first point to the last."""
 
 
-def lag_chart(points: Sequence[Point], *, gap_ms: int, width: int = 600, height: int = 120) -> Chart | None:
-    """The chart of these points; None for fewer than two. The line is broken where nobody looked."""
+def lag_chart(
+    points: Sequence[LagPoint], *, gap_ms: int, width: int = 600, height: int = 120
+) -> Chart | None:
+    """The chart of these points; None for fewer than two. The line is broken at pauses."""
     if len(points) < 2:
         return None
     first_ms, last_ms = points[0].at_ms, points[-1].at_ms
@@ -34,7 +36,7 @@ def lag_chart(points: Sequence[Point], *, gap_ms: int, width: int = 600, height:
     span_ms = max(1, last_ms - first_ms)
     room = height - 2 * _MARGIN
 
-    def place(point: Point) -> tuple[float, float]:
+    def place(point: LagPoint) -> tuple[float, float]:
         across = (point.at_ms - first_ms) / span_ms * width
         return across, height - _MARGIN - (point.lag / highest * room if highest else 0.0)
 
@@ -49,8 +51,8 @@ def lag_chart(points: Sequence[Point], *, gap_ms: int, width: int = 600, height:
     )
 
 
-def _runs(points: Sequence[Point], gap_ms: int) -> list[list[Point]]:
-    runs: list[list[Point]] = []
+def _runs(points: Sequence[LagPoint], gap_ms: int) -> list[list[LagPoint]]:
+    runs: list[list[LagPoint]] = []
     for point in points:
         if runs and point.at_ms - runs[-1][-1].at_ms <= gap_ms:
             runs[-1].append(point)

@@ -1,8 +1,7 @@
-"""What a run of snapshots tells: how fast topics and groups move, and when a group will have caught up.
+"""Rates of topics and groups, and when a group will have caught up, from a series of samples.
 
-Pure: each sample brings its time along. Rates are taken over a window rather than from one sample to the
-next, as commits come in bursts. Who looks after a pause starts a new window: an average over the pause is no
-rate.
+Rates are taken over a window rather than from one sample to the next, as commits come in bursts. A pause
+between samples starts a new window.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from millstream.model import TopicPartition
 
 WINDOW_MS: Final = 30_000
 _CLOSE_S: Final = 10.0
-"""A lag of so many seconds' records is none to speak of: consumers commit every five by default."""
+"""A lag of at most this many seconds of records is keeping up: consumers commit every five by default."""
 _LEVEL: Final = 0.02
-"""Rates this close to each other are the same: they were taken at moments, not over the same records."""
+"""Rates within this share of each other count as equal."""
 POINTS_KEPT: Final = 300
-"""Of each group's lag: ten minutes of them, at the usual pace."""
+"""Points of each group's lag: ten minutes at the default refresh."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -32,7 +31,7 @@ _MOST: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Where logs ended and groups stood at one moment."""
+    """End offsets, committed offsets and lags at one moment."""
 
     at_ms: int
     ends: Offsets
@@ -40,7 +39,12 @@ class Sample:
     lags: Mapping[str, int]
 
 
-class Point(NamedTuple):
+def rounded(value: float | None) -> float | None:
+    """A rate or duration as JSON has it: with one digit."""
+    return None if value is None else round(value, 1)
+
+
+class LagPoint(NamedTuple):
     """A group's lag at one moment."""
 
     at_ms: int
@@ -48,42 +52,48 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Records a second that came, and that a group committed; None where there is nothing to compare with."""
+class GroupRates:
+    """Records per second produced, and committed by a group; None without an earlier sample."""
 
     produced_per_s: float | None = None
     committed_per_s: float | None = None
 
+    def as_dict(self) -> dict[str, float | None]:
+        return {
+            "produced_per_s": rounded(self.produced_per_s),
+            "committed_per_s": rounded(self.committed_per_s),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast everything moves, between two samples."""
+    """Records per second of partitions, topics and groups."""
 
     produced: Mapping[TopicPartition, float] = field(default_factory=dict)
     committed: Mapping[str, Mapping[TopicPartition, float]] = field(default_factory=dict)
     topics: Mapping[str, float] = field(default_factory=dict)
-    groups: Mapping[str, Pace] = field(default_factory=dict)
+    groups: Mapping[str, GroupRates] = field(default_factory=dict)
 
-    def partition(self, group: str, partition: TopicPartition) -> Pace:
-        """How fast one partition moves, and a group in it."""
+    def partition(self, group: str, partition: TopicPartition) -> GroupRates:
+        """The rates of one partition and of a group in it."""
         committed = self.committed.get(group, {}).get(partition)
-        return Pace(self.produced.get(partition), committed)
+        return GroupRates(self.produced.get(partition), committed)
 
 
 class History:
-    """The newest samples for rates, and a longer row of each group's lag for charts. Both are bounded."""
+    """The newest samples for rates, and a longer series of each group's lag for charts."""
 
     def __init__(self, *, gap_ms: int, window_ms: int = WINDOW_MS, points_kept: int = POINTS_KEPT) -> None:
-        """``gap_ms``: samples that are further apart than this have a pause between them."""
+        """``gap_ms``: samples further apart than this have a pause between them."""
         self.gap_ms = gap_ms
         self._window_ms = window_ms
         self._points_kept = points_kept
         self._samples: deque[Sample] = deque()
-        self._points: dict[str, deque[Point]] = {}
+        self._points: dict[str, deque[LagPoint]] = {}
         self.rates = Rates()
 
     def add(self, sample: Sample) -> None:
-        """Take the newest sample in; samples come in the order of their times."""
+        """Add the newest sample."""
         if self._samples and sample.at_ms - self._samples[-1].at_ms > self.gap_ms:
             self._samples.clear()
         self._samples.append(sample)
@@ -92,7 +102,7 @@ class History:
         self.rates = rates_of(self._samples)
         self._keep_points(sample)
 
-    def points(self, group: str) -> tuple[Point, ...]:
+    def points(self, group: str) -> tuple[LagPoint, ...]:
         """A group's lag over time, oldest first."""
         return tuple(self._points.get(group, ()))
 
@@ -101,14 +111,14 @@ class History:
             del self._points[gone]
         for group, lag in sample.lags.items():
             points = self._points.setdefault(group, deque(maxlen=self._points_kept))
-            points.append(Point(sample.at_ms, lag))
+            points.append(LagPoint(sample.at_ms, lag))
 
 
 def rates_of(samples: Sequence[Sample]) -> Rates:
-    """Records a second up to the newest sample, for each partition from the oldest that has it.
+    """Records per second up to the newest sample, for each partition from the oldest sample that has it.
 
-    What is only in the newest has no rate, nor has what went back since all others: a topic was made anew,
-    or a group was reset.
+    There is no rate for a partition that is only in the newest sample, or whose offset went back since all
+    others: the topic was recreated, or the group was reset.
     """
     newest = samples[-1]
     produced = _rates(newest.ends, newest.at_ms, [(one.at_ms, one.ends) for one in samples])
@@ -121,59 +131,64 @@ def rates_of(samples: Sequence[Sample]) -> Rates:
     topics: dict[str, float] = {}
     for partition, rate in produced.items():
         topics[partition.topic] = topics.get(partition.topic, 0.0) + rate
-    groups = {group: _pace(newest.committed[group], produced, rates) for group, rates in committed.items()}
+    groups = {
+        group: _group_rates(newest.committed[group], produced, rates) for group, rates in committed.items()
+    }
     return Rates(produced, committed, topics, groups)
 
 
 def _rates(now: Offsets, now_ms: int, then: Sequence[tuple[int, Offsets]]) -> dict[TopicPartition, float]:
     found: dict[TopicPartition, float] = {}
     for partition, offset in now.items():
-        for at_ms, offsets in then:  # nearly always the first will do
+        for at_ms, offsets in then:
             if at_ms < now_ms and offsets.get(partition, _MOST) <= offset:
                 found[partition] = (offset - offsets[partition]) * 1000 / (now_ms - at_ms)
                 break
     return found
 
 
-def _pace(
+def _group_rates(
     partitions: Offsets, produced: Mapping[TopicPartition, float], committed: Mapping[TopicPartition, float]
-) -> Pace:
+) -> GroupRates:
     come = [produced[one] for one in partitions if one in produced]
-    return Pace(sum(come) if come else None, sum(committed.values()) if committed else None)
+    return GroupRates(sum(come) if come else None, sum(committed.values()) if committed else None)
 
 
 class Trend(StrEnum):
-    """Where a group's lag is going."""
+    """How a group's lag develops."""
 
     UNKNOWN = "unknown"
     CAUGHT_UP = "caught up"
     KEEPING_UP = "keeping up"
-    """What waits is what came in the last seconds: as close as a group comes that commits now and then."""
+    """The lag is what was produced in the last seconds: groups commit only now and then."""
     CATCHING_UP = "catching up"
     HOLDING_LEVEL = "holding level"
-    """Records go about as fast as they come, some way behind."""
+    """Records are committed about as fast as they are produced, but with a lag."""
     FALLING_BEHIND = "falling behind"
     STANDING_STILL = "standing still"
-    """Records wait, and nothing is committed."""
+    """There is a lag, and nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """A group's trend; ``seconds_left`` until it has caught up, while it is catching up."""
+class CatchUp:
+    """A group's trend, and the seconds until it has caught up, if it is catching up."""
 
     trend: Trend
     seconds_left: float | None = None
 
+    def as_dict(self) -> dict[str, str | float | None]:
+        return {"trend": str(self.trend), "seconds_left": rounded(self.seconds_left)}
 
-def outlook(lag: int | None, pace: Pace) -> Outlook:
-    """When a group will have caught up, if records keep coming and going as they do now."""
+
+def catch_up(lag: int | None, rates: GroupRates) -> CatchUp:
+    """When a group will have caught up, if the rates stay as they are."""
     if lag == 0:
-        return Outlook(Trend.CAUGHT_UP)
-    produced, committed = pace.produced_per_s, pace.committed_per_s
+        return CatchUp(Trend.CAUGHT_UP)
+    produced, committed = rates.produced_per_s, rates.committed_per_s
     if lag is None or produced is None or committed is None:
-        return Outlook(Trend.UNKNOWN)
+        return CatchUp(Trend.UNKNOWN)
     trend = _trend(lag, produced, committed)
-    return Outlook(trend, lag / (committed - produced) if trend is Trend.CATCHING_UP else None)
+    return CatchUp(trend, lag / (committed - produced) if trend is Trend.CATCHING_UP else None)
 
 
 def _trend(lag: int, produced: float, committed: float) -> Trend:

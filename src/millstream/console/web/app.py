@@ -1,10 +1,10 @@
-"""The application: pages, JSON, static files, and the guard before all of them."""
+"""The ASGI application: routes of all endpoints, error responses, static files, behind the guard."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -13,22 +13,27 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from millstream.console.console import Console
-from millstream.console.web import api, pages
-from millstream.console.web.guards import Guard
+from millstream.console.errors import ConsoleError, NotFoundError
+from millstream.console.web.endpoints import Endpoint, Page, name_of
+from millstream.console.web.guards import RequestGuard
+from millstream.console.web.pages import ENDPOINTS
+from millstream.console.web.responses import PageRenderer, ReadableJson
+from millstream.suggestions import nearest
 
 log = logging.getLogger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
-Handler = Callable[[Request, Exception], Awaitable[Response]]
+_LISTS: Final = [endpoint.path for endpoint in ENDPOINTS if "{" not in endpoint.path]
+_Handler = Callable[[Request], Awaitable[Response]]
 
 
 def application(console: Console, *, local_only: bool) -> ASGIApp:
-    """The ASGI application of a console. ``local_only``: it is meant for browsers of this machine."""
+    """The application of a console. ``local_only``: refuse requests under names of other machines."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -41,42 +46,81 @@ def application(console: Console, *, local_only: bool) -> ASGIApp:
             with suppress(asyncio.CancelledError):
                 await running
 
-    renderer = pages.Renderer(console)
+    renderer = PageRenderer(console)
+    errors = _ErrorResponses(renderer)
     app = Starlette(
         routes=[
-            *pages.routes(console, renderer),
-            *api.routes(console),
+            *(route for endpoint in ENDPOINTS for route in _routes(endpoint, console, renderer)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={
-            404: _either(pages.not_found(renderer), api.refused),
-            405: _either(_only_get, api.refused),
-            Exception: _logged(_either(pages.failed(renderer), api.failed)),
+            ConsoleError: errors.refused,
+            404: errors.no_such_address,
+            405: errors.only_get,
+            Exception: errors.failed,
         },
         lifespan=lifespan,
     )
-    return Guard(app, local_only=local_only)
+    return RequestGuard(app, local_only=local_only)
 
 
-def _either(for_people: Handler, for_scripts: Handler) -> Handler:
-    """Answer a page's error as a page, and an error under ``/api`` as JSON."""
+def _routes(endpoint: Endpoint, console: Console, renderer: PageRenderer) -> Iterator[Route]:
+    async def answer(request: Request) -> Response:
+        return ReadableJson(await endpoint.answer(console, request))
 
-    async def respond(request: Request, error: Exception) -> Response:
-        return await (for_scripts if api.is_asked_for(request) else for_people)(request, error)
-
-    return respond
-
-
-async def _only_get(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "it is registered for these"
-    return PlainTextResponse(error.detail, status_code=error.status_code, headers=error.headers)
+    yield Route(endpoint.path, answer, methods=["GET"])
+    if endpoint.page is not None:
+        yield Route(endpoint.page.path, _shown(endpoint, endpoint.page, console, renderer), methods=["GET"])
 
 
-def _logged(answer: Handler) -> Handler:
-    """Write down a defect of ours."""
-
-    async def respond(request: Request, error: Exception) -> Response:
-        log.error("the console has failed at %s", request.url.path, exc_info=error)
-        return await answer(request, error)
+def _shown(endpoint: Endpoint, page: Page, console: Console, renderer: PageRenderer) -> _Handler:
+    async def respond(request: Request) -> Response:
+        answer = await endpoint.answer(console, request)
+        more = await page.more(console, request, answer)
+        return renderer.page(page, answer, more, name_of(request))
 
     return respond
+
+
+class _ErrorResponses:
+    """Errors as JSON for the endpoints of scripts, else as a page."""
+
+    def __init__(self, renderer: PageRenderer) -> None:
+        self._renderer = renderer
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """A name that does not exist, a wrong query, or no data yet."""
+        assert isinstance(error, ConsoleError), "it is registered for these"
+        kind, near = (error.kind, error.near) if isinstance(error, NotFoundError) else ("", [])
+        if not _wants_json(request):
+            return self._renderer.message(error.title, str(error), error.status, kind, near)
+        content = {"error": str(error), **({"near": near} if kind else {})}
+        return ReadableJson(content, status_code=error.status)
+
+    async def no_such_address(self, request: Request, error: Exception) -> Response:
+        sentence = "There is nothing at this address."
+        if not _wants_json(request):
+            return self._renderer.message("No such page", sentence, 404)
+        near = nearest(request.url.path, _LISTS, count=3)
+        return ReadableJson({"error": sentence, "near": near}, status_code=404)
+
+    async def only_get(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException), "it is registered for these"
+        if not _wants_json(request):
+            return PlainTextResponse(error.detail, status_code=error.status_code, headers=error.headers)
+        sentence = f"{request.method} is not allowed: the console is read-only, use GET."
+        return ReadableJson({"error": sentence}, status_code=error.status_code, headers=error.headers)
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """A bug of the console."""
+        log.error("the console failed at %s", request.url.path, exc_info=error)
+        if _wants_json(request):
+            sentence = "The console failed: see its log, and please report it."
+            return ReadableJson({"error": sentence}, status_code=500)
+        return self._renderer.message("The console failed", "See its log, and please report it.", 500)
+
+
+def _wants_json(request: Request) -> bool:
+    """Whether a request is for an address of scripts, even if there is none."""
+    path = request.url.path
+    return path in ("/api", "/healthz") or path.startswith("/api/")

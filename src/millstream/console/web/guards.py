@@ -1,8 +1,8 @@
-"""What every request passes first: is it meant for this console, and what a browser may do with the answer.
+"""Protects against DNS rebinding, and adds security headers to every response.
 
-A page of somebody else's can make a browser send requests to this machine, under a name of its own that it
-points to 127.0.0.1 (DNS rebinding), and would then read the answers. The browser says which name it used:
-a console that listens for this machine only answers to this machine's names only.
+A foreign web page can make a browser send requests to this machine under a host name that resolves to
+127.0.0.1, and would then read the answers. So a console that listens on this machine only answers to this
+machine's names only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_REFUSAL: Final = (
-    "This console listens for this machine only: open it as http://127.0.0.1, or http://localhost.\n"
-)
+_REFUSAL: Final = "This console is for this machine only: open it as http://127.0.0.1 or http://localhost.\n"
 
 
 def is_loopback(host: str) -> bool:
@@ -47,8 +45,8 @@ def host_of(header: str) -> str:
     return header.rpartition(":")[0] if ":" in header else header
 
 
-class Guard:
-    """Turns strangers' names away, and adds the headers above to every answer."""
+class RequestGuard:
+    """Refuses requests under foreign host names, and adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp, *, local_only: bool) -> None:
         self._app = app

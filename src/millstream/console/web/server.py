@@ -1,4 +1,4 @@
-"""``millstream console`` at work: a socket, one line that says where, and a server until told to stop."""
+"""The process of ``millstream console``: listen, print one line when ready, serve until a signal."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Final
 
 import uvicorn
 
-from millstream.console.console import Console, Settings
+from millstream.console.console import Console, ConsoleSettings
 from millstream.console.web.app import application
 from millstream.console.web.guards import is_loopback
 from millstream.settings import Address
 from millstream.terminal.outcome import CommandError, UsageError
 
 _GRACE_SECONDS: Final = 1
-"""For answers under way when the console is stopped; those that wait for brokers are let go at once."""
+"""For responses being sent when the console stops; requests that wait for brokers end at once."""
 _KEEP_ALIVE_SECONDS: Final = 30
 _MOST_CONNECTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOrder:
-    """What was typed."""
+class ServeOptions:
+    """What ``millstream console`` was told on the command line."""
 
-    settings: Settings
+    settings: ConsoleSettings
     host: str = "127.0.0.1"
     port: int = 8090
     allow_remote: bool = False
@@ -37,8 +37,8 @@ class ServeOrder:
     as_json: bool = False
 
 
-class Server(uvicorn.Server):
-    """Lets whoever waits for an answer go when a signal comes, so that the end is not waited for."""
+class ConsoleServer(uvicorn.Server):
+    """Ends waiting requests when a signal comes, so that it stops at once."""
 
     def __init__(self, console: Console, *, local_only: bool) -> None:
         self._console = console
@@ -61,25 +61,25 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end. The signal itself is raised again by the base class once all is closed."""
+        """Begin to stop. The base class raises the signal again once all is closed."""
         self._console.close()
         super().handle_exit(sig, frame)
 
 
-def serve(order: ServeOrder, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM, which are raised again at the end. ``announce`` is told where."""
-    if not order.allow_remote and not is_loopback(order.host):
+def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, which are raised again at the end. ``announce`` gets the ready line."""
+    if not options.allow_remote and not is_loopback(options.host):
         raise UsageError(
-            f"--host {order.host} lets other machines read every record, and there is no login: "
-            "add --allow-remote if that is meant"
+            f"--host {options.host} lets other machines read every record, and there is no login: "
+            "add --allow-remote if you want that"
         )
-    with listen(order.host, order.port) as listener:
-        console = Console(order.settings)
+    with listen(options.host, options.port) as listener:
+        console = Console(options.settings)
         try:
-            server = Server(console, local_only=is_loopback(order.host))
-            url = f"http://{Address(order.host, listener.getsockname()[1])}/"
-            announce(_ready_line(url, order))
-            if order.opens_browser:
+            server = ConsoleServer(console, local_only=is_loopback(options.host))
+            url = f"http://{Address(options.host, listener.getsockname()[1])}/"
+            announce(_ready_line(url, options))
+            if options.opens_browser:
                 webbrowser.open(url)
             server.run(sockets=[listener])
         finally:
@@ -87,7 +87,7 @@ def serve(order: ServeOrder, announce: Callable[[str], None]) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections; port 0 is any free one."""
+    """A listening socket; port 0 is any free one."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)
@@ -99,7 +99,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _ready_line(url: str, order: ServeOrder) -> str:
-    if order.as_json:
-        return json.dumps({"url": url, "bootstrap_servers": order.settings.servers, "pid": os.getpid()})
-    return f"millstream console is ready on {url}, looking at {order.settings.servers}; Ctrl-C stops it"
+def _ready_line(url: str, options: ServeOptions) -> str:
+    if options.as_json:
+        return json.dumps({"url": url, "bootstrap_servers": options.settings.servers, "pid": os.getpid()})
+    return f"millstream console is ready on {url}, looking at {options.settings.servers}; Ctrl-C stops it"

@@ -1,5 +1,5 @@
-// Keeps a page up to date: fetches the same page again, and puts what has changed in place. Without it the
-// page is complete, too; it is then as old as it was loaded.
+// Keeps a page up to date: fetches the same page again and replaces what has changed. Without it the page is
+// complete, but not updated.
 "use strict";
 
 (() => {
@@ -17,12 +17,12 @@
   button.textContent = "Pause";
   button.addEventListener("click", () => {
     isPaused = !isPaused;
-    button.textContent = isPaused ? "Go on" : "Pause";
-    if (!isPaused) renew();
+    button.textContent = isPaused ? "Resume" : "Pause";
+    if (!isPaused) update();
   });
   controls.append(button);
 
-  // Nodes that stay keep the focus, the selection and what is unfolded: only what differs is touched.
+  // Only nodes that differ are touched, so the others keep focus, selection and open details.
   const morph = (old, fresh) => {
     if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
       old.replaceWith(fresh.cloneNode(true));
@@ -32,7 +32,7 @@
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
       return;
     }
-    if (old.nodeName === "FORM") return; // somebody may be filling it in
+    if (old.nodeName === "FORM") return; // the user may be filling it in
     morphAttributes(old, fresh);
     morphChildren(old, fresh);
   };
@@ -57,7 +57,7 @@
     before.slice(after.length).forEach((node) => node.remove());
   };
 
-  const renew = async () => {
+  const update = async () => {
     clearTimeout(timer);
     if (isFetching || isPaused || document.hidden) return;
     isFetching = true;
@@ -72,15 +72,15 @@
         document.title = page.title || document.title;
       }
     } catch {
-      seen.textContent = "the console does not answer; trying again";
+      seen.textContent = "the console does not answer; retrying";
     } finally {
       isFetching = false;
-      timer = setTimeout(renew, refreshMs);
+      timer = setTimeout(update, refreshMs);
     }
   };
 
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) renew();
+    if (!document.hidden) update();
   });
-  timer = setTimeout(renew, refreshMs);
+  timer = setTimeout(update, refreshMs);
 })();

@@ -1,4 +1,4 @@
-"""Numbers, times and ages as people read them, for the pages."""
+"""Numbers, rates and durations as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def number(value: int | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """Records a second, as exact as is of use: ``0``, ``0.3``, ``12.5``, ``1,234``."""
+    """Records per second, rounded for reading: ``0``, ``0.3``, ``12.5``, ``1,234``."""
     if per_second is None:
         return NONE
     if per_second == 0:
@@ -42,13 +42,8 @@ def _finer(rest: int, length: int) -> str:
     return f" {many} {unit}" if many else ""
 
 
-def count(value: int, noun: str) -> str:
-    """``1 partition``, ``2 partitions``."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
-
-
 def partitions(numbers: list[int]) -> str:
-    """Numbers of partitions, runs drawn together: 0 to 3, and 7."""
+    """Partition numbers, with runs joined by a dash."""
     runs: list[list[int]] = []
     for each in sorted(numbers):
         if runs and each == runs[-1][-1] + 1:

@@ -1,7 +1,7 @@
-"""One round of admin calls, and the snapshot that it makes: the cluster, its topics, its groups.
+"""A snapshot of the cluster, its topics and groups, read by one round of admin calls.
 
-Calls block, so rounds run on a thread. What vanishes while a round is under way (a topic is deleted, a group
-ends) is left out of the snapshot; only brokers that do not answer make a round fail.
+The calls block, so rounds run on a thread. A topic or group that is deleted during a round is left out; a
+round fails only when brokers do not answer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from millstream.admin import (
     PartitionLag,
     TopicDescription,
 )
+from millstream.console.errors import NotFoundError
 from millstream.console.views.sampling import Sample
 from millstream.errors import (
     BrokerError,
@@ -27,17 +28,19 @@ from millstream.errors import (
     UnsupportedVersionError,
 )
 from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.suggestions import nearest
 
 CALL_SECONDS: Final = 5.0
 _SIZES_SECONDS: Final = 5.0
-"""How often sizes are asked for, unless there are new partitions: brokers look at every file for it."""
+"""How often sizes are read, unless there are new partitions: brokers check every file for them."""
 _TRIES: Final = 10
+_MOST_NEAR: Final = 3
 _CLASSIC: Final = ("", "classic")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLook:
-    """One partition. Offsets and size are None where nobody could tell them."""
+class PartitionState:
+    """One partition. Offsets and size are None where they could not be read."""
 
     partition: int
     leader: int | None
@@ -48,19 +51,26 @@ class PartitionLook:
 
     @property
     def records(self) -> int | None:
-        """The offsets between start and end: as many records, except where compaction took some."""
+        """The number of offsets from start to end; compaction may have removed some of the records."""
         return None if self.start is None or self.end is None else self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLook:
+class TopicState:
     """One topic and its partitions."""
 
     name: str
     topic_id: str
     internal: bool
     replication_factor: int
-    partitions: tuple[PartitionLook, ...]
+    partitions: tuple[PartitionState, ...]
+
+    def partition(self, number: int) -> PartitionState:
+        """A partition; raises NotFoundError."""
+        for one in self.partitions:
+            if one.partition == number:
+                return one
+        raise NotFoundError("partition", f"{self.name}-{number}")
 
     @property
     def records(self) -> int | None:
@@ -72,7 +82,7 @@ class TopicLook:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLook:
+class GroupState:
     """One group. ``note`` says why something about it is not known."""
 
     description: GroupDescription
@@ -84,26 +94,38 @@ class GroupLook:
 
     @property
     def lag(self) -> int | None:
-        """All lags that are known, together; None for a group that has committed nothing."""
+        """The sum of all known lags; None for a group without commits."""
         return _sum(one.lag for one in self.description.partitions)
 
     @property
     def topics(self) -> list[str]:
-        """What it reads, or has committed offsets of."""
+        """The topics that it reads or has committed offsets for."""
         subscribed = {topic for member in self.description.members for topic in member.topics}
         return sorted(subscribed | {one.topic for one in self.description.partitions})
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything, as it was found in one round."""
+class ClusterSnapshot:
+    """The cluster as one round found it."""
 
     cluster: ClusterDescription
-    topics: Mapping[str, TopicLook] = field(default_factory=dict)
-    groups: Mapping[str, GroupLook] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+
+    def topic(self, name: str) -> TopicState:
+        """A topic; raises NotFoundError."""
+        if name not in self.topics:
+            raise NotFoundError("topic", name, nearest(name, self.topics, count=_MOST_NEAR, cutoff=0.5))
+        return self.topics[name]
+
+    def group(self, name: str) -> GroupState:
+        """A group; raises NotFoundError."""
+        if name not in self.groups:
+            raise NotFoundError("group", name, nearest(name, self.groups, count=_MOST_NEAR, cutoff=0.5))
+        return self.groups[name]
 
     def sample(self, at_ms: int) -> Sample:
-        """What rates and charts are made of."""
+        """The offsets and lags for rates and charts."""
         return Sample(
             at_ms=at_ms,
             ends={
@@ -124,18 +146,18 @@ class Snapshot:
         )
 
 
-class Looker:
-    """Makes snapshots with an Admin; for one thread at a time."""
+class SnapshotReader:
+    """Reads snapshots with an Admin; for one thread at a time."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._sizes: dict[TopicPartition, int] = {}
         self._sizes_due_s = 0.0
         self._sized: set[TopicPartition] = set()
-        """Which partitions there were when sizes were asked for."""
+        """The partitions that existed when sizes were read."""
 
-    def look(self) -> Snapshot:
-        """Ask for everything. Raises when the brokers do not answer."""
+    def read(self) -> ClusterSnapshot:
+        """Read everything. Raises when the brokers do not answer."""
         cluster = _cluster(self._admin)
         described = _topics(self._admin)
         led = [
@@ -143,16 +165,16 @@ class Looker:
         ]
         starts = _offsets(self._admin, led, "earliest")
         ends = _offsets(self._admin, led, "latest")
-        self._look_at_sizes(led)
+        self._read_sizes(led)
         topics = {topic.name: _topic(topic, starts, ends, self._sizes) for topic in described}
-        groups: dict[str, GroupLook] = {}
+        groups: dict[str, GroupState] = {}
         for listing in self._admin.list_groups(timeout=CALL_SECONDS):
             # Kafka lists offsets that were committed without a group's name under an empty one.
             if listing.group_id and (found := _group(self._admin, listing, ends)) is not None:
                 groups[listing.group_id] = found
-        return Snapshot(cluster, topics, groups)
+        return ClusterSnapshot(cluster, topics, groups)
 
-    def _look_at_sizes(self, partitions: list[TopicPartition]) -> None:
+    def _read_sizes(self, partitions: list[TopicPartition]) -> None:
         now_s = time.monotonic()
         if now_s < self._sizes_due_s and self._sized.issuperset(partitions):
             return
@@ -161,7 +183,7 @@ class Looker:
         sizes: dict[TopicPartition, int] = {}
         try:
             directories = self._admin.describe_log_dirs(timeout=CALL_SECONDS)
-        except BrokerError:  # not every broker tells everybody
+        except BrokerError:  # such as a lack of permission
             directories = []
         for replica in (each for directory in directories for each in directory.replicas):
             if not replica.is_future:
@@ -173,12 +195,12 @@ class Looker:
 def _cluster(admin: Admin) -> ClusterDescription:
     try:
         return admin.describe_cluster(timeout=CALL_SECONDS)
-    except UnsupportedVersionError:  # before Kafka 2.8 brokers could not be asked for it
+    except UnsupportedVersionError:  # before Kafka 2.8
         return ClusterDescription("", None, ())
 
 
 def _topics(admin: Admin) -> list[TopicDescription]:
-    """All topics there are. One that is deleted between two questions is asked for no more."""
+    """All topics. Lists them again when one is deleted between the two requests."""
     for tries_left in reversed(range(_TRIES)):
         names = admin.list_topics(internal=True, timeout=CALL_SECONDS)
         try:
@@ -190,7 +212,7 @@ def _topics(admin: Admin) -> list[TopicDescription]:
 
 
 def _offsets(admin: Admin, partitions: list[TopicPartition], spec: str) -> dict[TopicPartition, int]:
-    """Where partitions begin or end; those that nobody leads, or that are gone, are left out."""
+    """The first or end offsets; partitions without a leader, or that are gone, are left out."""
     left = partitions
     while left:
         try:
@@ -211,14 +233,14 @@ def _topic(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, int],
-) -> TopicLook:
-    return TopicLook(
+) -> TopicState:
+    return TopicState(
         name=topic.name,
         topic_id=topic.topic_id,
         internal=topic.internal,
         replication_factor=topic.replication_factor,
         partitions=tuple(
-            PartitionLook(
+            PartitionState(
                 partition=one.partition,
                 leader=one.leader,
                 replicas=one.replicas,
@@ -231,10 +253,10 @@ def _topic(
     )
 
 
-def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, int]) -> GroupLook | None:
-    """A group with its lag; None for one that has ended since it was listed.
+def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, int]) -> GroupState | None:
+    """A group with its lag; None for one that was deleted since it was listed.
 
-    The ends are those of the round: ``Admin.describe_group`` would ask for them once more for each group.
+    ``ends`` are those of the round: ``Admin.describe_group`` would read them again for each group.
     """
     note = ""
     description = GroupDescription(
@@ -253,7 +275,7 @@ def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, in
         committed = admin.group_offsets(listing.group_id, timeout=CALL_SECONDS)
     except BrokerError as error:
         note = note or str(error)
-    return GroupLook(replace(description, partitions=_lags(description, committed, ends)), note)
+    return GroupState(replace(description, partitions=_lags(description, committed, ends)), note)
 
 
 def _lags(
@@ -280,6 +302,6 @@ def _lags(
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """All that is known, together; None where nothing is."""
+    """The sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

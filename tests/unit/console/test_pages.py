@@ -5,30 +5,30 @@ from __future__ import annotations
 import pytest
 
 from millstream.admin import PartitionLag
-from millstream.console import answers
-from millstream.console.loads import TableLook, loads_in
-from millstream.console.looking import PartitionLook
+from millstream.console.cluster_snapshot import PartitionState
+from millstream.console.errors import NotFoundError
+from millstream.console.loads import TableStatus, load_rows, loads_in
 from millstream.console.records import Range, from_offset, newest
 from millstream.console.views.sampling import Rates
-from millstream.console.web.pages import paging_of
+from millstream.console.web.pages.topic import paging_of, topic_values
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, Mark
-from tests.unit.console.looks import group, snapshot, topic
+from tests.unit.console.snapshots import group, snapshot, topic
 
 
 def test_a_name_that_is_not_there_brings_those_that_are_near() -> None:
     known = snapshot(topic("orders", (0, 1)), topic("payments", (0, 1)), group("orders-lake"))
-    with pytest.raises(answers.NotThereError) as topic_error:
-        answers.find_topic(known, "ordres")
+    with pytest.raises(NotFoundError) as topic_error:
+        known.topic("ordres")
     assert topic_error.value.near == ["orders"]
-    with pytest.raises(answers.NotThereError) as group_error:
-        answers.find_group(known, "zzz")
+    with pytest.raises(NotFoundError) as group_error:
+        known.group("zzz")
     assert group_error.value.near == []
 
 
 def test_sums_leave_out_what_nobody_knows() -> None:
     one = topic("t", (10, 30), (0, 5))
-    half = PartitionLook(2, None, (1,), None, None, None)
+    half = PartitionState(2, None, (1,), None, None, None)
     assert one.records == 25
     assert type(one)("t", "", False, 1, (*one.partitions, half)).records == 25
     assert type(one)("t", "", False, 1, (half,)).records is None
@@ -63,7 +63,7 @@ def test_a_page_of_one_partition_stays_within_its_log() -> None:
     [(None, 60, None), (60, 50, 80), (50, None, 70), (80, 60, None), (200, 180, None)],
 )
 def test_older_and_newer(offset: int | None, older: int | None, newer: int | None) -> None:
-    page = answers.topic_page(topic("t", (50, 100)), snapshot(), Rates(), {})
+    page = topic_values(topic("t", (50, 100)), snapshot(), Rates(), {})
     found = paging_of(page, {"partition": 0, "offset": offset, "count": 20})
     assert (found["older"], found["newer"]) == (older, newer)
     assert paging_of(page, {"partition": None, "offset": None, "count": 20})["older"] is None
@@ -88,11 +88,11 @@ def test_loads_are_known_by_what_they_commit() -> None:
 
     status = {"group": "lake", "sink": "delta:/data/lake/orders", "lag": 3, "partitions": [], "lost": []}
     tables = [
-        TableLook("delta:/data/lake/orders", (status,)),
-        TableLook("topic:clean", note="it is down"),
-        TableLook("delta:new", note="no group has loaded into this table yet"),
+        TableStatus("delta:/data/lake/orders", (status,)),
+        TableStatus("topic:clean", note="it is down"),
+        TableStatus("delta:new", note="no group has loaded into this table yet"),
     ]
-    rows = answers.load_rows([first, second], tables, seen)
+    rows = load_rows([first, second], tables, seen)
     assert [row["table"] for row in rows] == ["delta:lake/orders", "topic:clean", "delta:new"]
     assert rows[0]["status"] == status
     assert rows[1]["note"] == "it is down"

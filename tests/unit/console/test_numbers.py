@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.console.views.wording import count, duration, number, partitions, rate
+from millstream.console.views.numbers import duration, number, partitions, rate
+from millstream.terminal.output import count
 
 
 def test_numbers() -> None:

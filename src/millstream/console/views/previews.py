@@ -1,8 +1,8 @@
-"""Keys, values and headers of other people's records, safe to look at: bounded, and never altered.
+"""Previews of keys, values and headers: bounded, with nothing hidden and nothing altered.
 
-UTF-8 is shown as text, JSON among it indented (its tokens stay as they were written: no number is rounded, no
-repeated name dropped), everything else as hexadecimal digits. Characters that would hide or reorder text are
-shown as escapes. Escaping for HTML is the templates' work.
+UTF-8 becomes text. JSON is indented token by token, so no number is rounded and no repeated name dropped.
+Everything else becomes hexadecimal digits. Characters that hide or reorder text become escapes. Templates
+escape for HTML.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from typing import Any, Final
 _HEX_BYTES: Final = 256
 _INDENT: Final = "  "
 _ONE_LINE: Final = 60
-"""JSON of so many characters is read as well on one line, and a page of records better."""
+"""JSON of at most this length stays on one line."""
 _JSON_GROWTH: Final = 8
 """How many times longer than its bytes indented JSON may be: deep nesting grows with its square."""
 
 _BINARY = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _TOKEN = re.compile(r'\s+|"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 _HIDING: Final = frozenset({"Cf", "Zl", "Zp", "Co", "Cs"})
-"""Categories of characters that are not seen, or that change the order of others."""
+"""Unicode categories of characters that are invisible or reorder others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Bytes as a page shows them. ``kind``: null, empty, text, json or hex."""
+class Preview:
+    """Bytes as text. ``kind`` is null, empty, text, json or hex."""
 
     kind: str
     text: str
     size: int
-    """Of all the bytes there are, of which ``text`` may show the first only."""
+    """The number of all bytes; ``text`` may show only the first."""
     is_cut: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "bytes": self.size, "cut": self.is_cut}
 
 
-def shown(raw: bytes | None, limit: int) -> Shown:
-    """At most the first ``limit`` bytes, in the best form there is."""
+def preview(raw: bytes | None, limit: int) -> Preview:
+    """The first ``limit`` bytes at most, in the most readable form."""
     if raw is None:
-        return Shown("null", "", 0)
+        return Preview("null", "", 0)
     if not raw:
-        return Shown("empty", "", 0)
+        return Preview("empty", "", 0)
     text = _text(raw, limit)
     if text is None:
         few = min(limit, _HEX_BYTES)
-        return Shown("hex", raw[:few].hex(" "), len(raw), len(raw) > few)
+        return Preview("hex", raw[:few].hex(" "), len(raw), len(raw) > few)
     if len(raw) <= limit and (pretty := _pretty(text)) is not None:
-        return Shown("json", visible(pretty), len(raw))
-    return Shown("text", visible(text), len(raw), len(raw) > limit)
+        return Preview("json", visible(pretty), len(raw))
+    return Preview("text", visible(text), len(raw), len(raw) > limit)
 
 
 def visible(text: str) -> str:
-    """A text in which nothing hides: marks of direction and the like become escapes."""
+    """The text with invisible and reordering characters, such as direction marks, as escapes."""
     if text.isascii():
         return text
     return "".join(_escaped(each) if unicodedata.category(each) in _HIDING else each for each in text)
@@ -68,12 +68,12 @@ def _escaped(character: str) -> str:
 
 
 def _text(raw: bytes, limit: int) -> str | None:
-    """The first bytes as text; None where they are none."""
+    """The first ``limit`` bytes as text; None if they are not text."""
     head = raw[:limit]
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
-        # A character that the limit cuts through is no reason to call it binary.
+        # The limit may cut through a character: that does not make it binary.
         if len(raw) <= limit or error.start < len(head) - 3 or error.start == 0:
             return None
         text = head[: error.start].decode()
@@ -103,7 +103,7 @@ def _pretty(text: str) -> str | None:
 
 
 def _laid_out(tokens: list[str], place: int, depth: int) -> tuple[str, int]:
-    """One token with the white space that belongs to it, and how deep the next one stands."""
+    """One token with its white space, and the depth of the next one."""
     token = tokens[place]
     if token in "{[":
         is_empty = tokens[place + 1] in "}]"

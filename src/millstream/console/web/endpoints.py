@@ -1,0 +1,48 @@
+"""What an endpoint is: an address, its JSON answer, and the page that shows the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from millstream.console.console import Console
+
+Values = dict[str, Any]
+
+
+async def _nothing(console: Console, request: Request, answer: Values) -> Values:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The HTML page of an endpoint."""
+
+    path: str
+    template: str
+    title: str
+    """``{name}`` stands for that value of the answer."""
+    section: str = ""
+    """What comes before the title in the navigation."""
+    url: Callable[[str], str] | None = None
+    """The page's path for a name, where it has one."""
+    more: Callable[[Console, Request, Values], Awaitable[Values]] = _nothing
+    """What only the page shows, beside the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address that answers with JSON, and its page if it has one."""
+
+    path: str
+    answer: Callable[[Console, Request], Awaitable[Values]]
+    page: Page | None = None
+
+
+def name_of(request: Request) -> str:
+    """The topic or group that a path names."""
+    name: str = request.path_params.get("name") or request.query_params.get("name", "")
+    return name
