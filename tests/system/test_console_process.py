@@ -151,7 +151,7 @@ def test_a_defect_is_answered_and_logged(
         async def fail() -> None:
             raise ValueError("odd")
 
-        monkeypatch.setattr(served.console, "overview", fail)
+        monkeypatch.setattr(served.console, "view", fail)
         answer = served.get("/")
         assert answer.status == 500
         assert "odd" not in answer.text
@@ -183,7 +183,7 @@ def test_a_broker_that_goes_and_comes_back(tmp_path: Path) -> None:
             until(lambda: trouble(served).startswith(reason), lambda: trouble(served))
             page = served.page("/")
             assert "kept" in page.text, "the last data stay"
-            assert "it is renewed as soon as a broker answers" in page.text
+            assert "it is updated as soon as a broker answers" in page.text
             assert served.ok("/healthz").json["broker"] == "down"
             assert served.get("/topics/kept").status == 200
             with EmbeddedBroker(tmp_path, listen=address):
