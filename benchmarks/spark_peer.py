@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from benchmarks.peers import HERE
 from millstream import Producer
 from millstream.admin import Admin
-from millstream.spark.runtime.java import session
+from millstream.spark.runtime.session import session
 
 JARS = HERE / ".kafka" / "spark"
 ARTIFACTS = (

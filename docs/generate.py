@@ -21,6 +21,7 @@ from millstream.serde import FORMATS
 from millstream.settings import Settings, dotted
 from millstream.spark.load.declarations import settings_table as load_settings_table
 from millstream.spark.load.settings import LoadSettings
+from millstream.spark.source.options import OPTIONS
 from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
@@ -81,6 +82,26 @@ def protocol_table() -> str:
     return table(("key", "API", "versions", "on the embedded broker"), rows)
 
 
+def source_table() -> str:
+    """Return the options of the Spark source."""
+    rows = [
+        (
+            f"`{each.name}`",
+            each.shown_default,
+            f"{each.only} only: {each.meaning}" if each.only else each.meaning,
+        )
+        for each in OPTIONS.values()
+    ]
+    servers = ("`kafka.bootstrap.servers`", "required", "brokers, as `host:port,host:port`")
+    group = (
+        "`kafka.group.id`",
+        "",
+        "the [group](#progress-in-a-consumer-group) to start from and to commit to",
+    )
+    more = "any other [consumer setting](settings.md): `kafka.isolation.level=read_committed`"
+    return table(("option", "default", ""), [servers, *rows, group, ("`kafka.…`", "", more)])
+
+
 def picture(mermaid: str) -> str:
     """A drawing, as Markdown has it."""
     return f"```mermaid\n{mermaid}```\n"
@@ -97,6 +118,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "load settings": lambda: load_settings_table(LoadSettings),
     "value formats": formats_table,
     "protocol": protocol_table,
+    "source options": source_table,
     "group states": lambda: picture(states.mermaid()),
     "member phases": lambda: picture(phases.mermaid()),
 }

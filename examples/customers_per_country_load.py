@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from millstream.spark import DeltaSink, Load
-from millstream.spark.runtime.java import session
+from millstream.spark import DeltaSink, Load, session
 
 COUNT = "SELECT CAST(value AS STRING) AS country, count(*) AS customers FROM batch GROUP BY country"
 SUM = "SELECT country, sum(customers) AS customers FROM counts GROUP BY country"

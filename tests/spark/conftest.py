@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from millstream import Producer
-from millstream.spark.runtime.java import session
+from millstream.spark.runtime.session import session
 from tests.spark.spark_cluster import QUICK_JAVA, UNHURRIED
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from millstream.spark.runtime.java import session
+from millstream.spark.runtime.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

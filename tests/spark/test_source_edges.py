@@ -13,7 +13,7 @@ from millstream import Consumer, TopicPartition
 from millstream.errors import ConfigError, DataLostError
 from millstream.spark.planning.offsets import Offsets
 from millstream.spark.reading.schema import COLUMNS
-from millstream.spark.source.cluster import Cluster
+from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import check_names, read_options
 from millstream.spark.source.source import BatchReader
 from millstream.spark.source.stream import StreamReader
@@ -39,7 +39,7 @@ def plan(bootstrap_servers: str) -> Plan:
             **options,
         }
         tasks = BatchReader(read_options(given, streaming=False), COLUMNS).partitions()
-        return [(task.part.partition, task.part.start, task.part.end) for task in tasks]
+        return [(task.value.partition, task.value.start, task.value.end) for task in tasks]
 
     return make
 
@@ -98,15 +98,15 @@ def test_a_group_that_reads_what_has_just_come_has_lost_nothing(
     """Between two questions, records arrive, and the group commits them."""
     topic = new_topic()
     fill(topic, 5)
-    asked = Cluster.committed
+    asked = SourceClient.committed
 
-    def meanwhile(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def meanwhile(cluster: SourceClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         fill(topic, 5, first=5)
         with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
             consumer.commit({TopicPartition(topic, 0): 8})
         return asked(cluster, partitions)
 
-    monkeypatch.setattr(Cluster, "committed", meanwhile)
+    monkeypatch.setattr(SourceClient, "committed", meanwhile)
     options = read_options(
         {
             "kafka.bootstrap.servers": bootstrap_servers,
@@ -124,7 +124,7 @@ def test_a_group_that_reads_what_has_just_come_has_lost_nothing(
             reader.stop()
     else:
         (task,) = BatchReader(options, COLUMNS).partitions()
-        assert (task.part.start, task.part.end) == (8, 10)
+        assert (task.value.start, task.value.end) == (8, 10)
 
 
 def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
@@ -133,13 +133,13 @@ def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
     """As of a new leader, which does not know how far the log is readable."""
     topic = new_topic()
     fill(topic, 5)
-    asked, answers = Cluster.latest, iter([2, 2])
+    asked, answers = SourceClient.latest, iter([2, 2])
 
-    def poorly(cluster: Cluster, partitions: list[TopicPartition]) -> Offsets:
+    def poorly(cluster: SourceClient, partitions: list[TopicPartition]) -> Offsets:
         found = asked(cluster, partitions)
         return dict.fromkeys(found, next(answers, 5))
 
-    monkeypatch.setattr(Cluster, "latest", poorly)
+    monkeypatch.setattr(SourceClient, "latest", poorly)
     assert plan(topic, startingOffsets=json.dumps({topic: {"0": 4}})) == [(0, 4, 5)]
 
 
@@ -171,7 +171,7 @@ def test_a_time_span_that_ends_before_it_starts(options: dict[str, str], message
 
 
 def test_what_belongs_to_other_formats_is_explained() -> None:
-    with pytest.raises(ConfigError, match="topics are no files: name them with subscribe"):
+    with pytest.raises(ConfigError, match="topics are not files: name them with subscribe"):
         check_names({"path": "orders"})
     with pytest.raises(ConfigError, match="to write one, a Load with a TopicSink"):
         check_names({"topic": "orders"})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.spark import daemon
-from millstream.spark.runtime import java, shipping
+from millstream.spark.runtime import java, session, shipping
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def test_options_for_java_are_not_mixed_with_ours(monkeypatch: pytest.MonkeyPatc
     """Two collectors of garbage, and Java does not start."""
     given: list[str] = []
     monkeypatch.setattr(
-        java, "_SessionOnDemand", lambda master, settings: given.append(settings[java._JAVA_OPTIONS])
+        session, "_SessionOnDemand", lambda master, settings: given.append(settings[session._JAVA_OPTIONS])
     )
-    java.load_session(queries=False)
-    java.load_session(queries=False, **{java._JAVA_OPTIONS: "-XX:+UseG1GC"})
-    java.load_session("spark://other:7077", queries=False)
+    session.load_session(queries=False)
+    session.load_session(queries=False, **{session._JAVA_OPTIONS: "-XX:+UseG1GC"})
+    session.load_session("spark://other:7077", queries=False)
     assert ["SerialGC" in options for options in given] == [True, False, False]
     assert "UseG1GC" in given[1]
 

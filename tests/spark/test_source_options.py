@@ -10,7 +10,8 @@ import pytest
 from millstream import TopicPartition
 from millstream.errors import ConfigError, DataLostError
 from millstream.spark.planning.offsets import StreamOffset
-from millstream.spark.source.options import NAMES, AtOffsets, AtTimes, Edge, SourceOptions, read_options
+from millstream.spark.source.options import NAMES, SourceOptions, read_options
+from millstream.spark.source.values import NamedOffset, SpecificOffsets, SpecificTimestamps
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -31,48 +32,50 @@ def refused(given: dict[str, str], *, streaming: bool = False) -> str:
 
 
 def test_defaults_are_those_of_sparks_source() -> None:
-    assert batch().starting is Edge.EARLIEST and batch().ending is Edge.LATEST
-    assert stream().starting is Edge.LATEST
+    assert batch().starting is NamedOffset.EARLIEST and batch().ending is NamedOffset.LATEST
+    assert stream().starting is NamedOffset.LATEST
     assert batch().fail_on_data_loss and not batch().include_headers
     assert batch().max_records_per_partition is None and batch().min_partitions is None
 
 
 @pytest.mark.parametrize("name", ["subscribe", "SUBSCRIBE", "Subscribe"])
 def test_names_are_read_without_their_case(name: str) -> None:
-    assert read_options({**SERVERS, name: "a, b,a"}, streaming=False).subscription.topics == ("a", "b")
+    assert read_options({**SERVERS, name: "a, b,a"}, streaming=False).topics == ("a", "b")
 
 
 def test_topics_by_pattern_and_by_partition() -> None:
-    by_pattern = read_options({**SERVERS, "subscribePattern": "a.*"}, streaming=False).subscription
+    by_pattern = read_options({**SERVERS, "subscribePattern": "a.*"}, streaming=False)
     assert by_pattern.accepts("abc") and not by_pattern.accepts("xabc")
-    assigned = read_options({**SERVERS, "assign": '{"t": [1, 0, 1]}'}, streaming=False).subscription
+    assigned = read_options({**SERVERS, "assign": '{"t": [1, 0, 1]}'}, streaming=False)
     assert assigned.partitions == (T0, T1) and assigned.names == ("t",)
 
 
 def test_where_to_start_and_end() -> None:
-    assert batch(startingOffsets='{"t": {"0": 5, "1": -2}}').starting == AtOffsets(
+    assert batch(startingOffsets='{"t": {"0": 5, "1": -2}}').starting == SpecificOffsets(
         {T0: 5, T1: -2}, "startingOffsets"
     )
-    assert stream(startingOffsets="Earliest").starting is Edge.EARLIEST
-    assert batch(endingOffsets='{"t": {"0": -1}}').ending == AtOffsets({T0: -1}, "endingOffsets")
-    assert batch(endingOffsets="latest").ending is Edge.LATEST
+    assert stream(startingOffsets="Earliest").starting is NamedOffset.EARLIEST
+    assert batch(endingOffsets='{"t": {"0": -1}}').ending == SpecificOffsets({T0: -1}, "endingOffsets")
+    assert batch(endingOffsets="latest").ending is NamedOffset.LATEST
 
 
 def test_one_time_comes_before_many_and_times_before_offsets() -> None:
     times = '{"t": {"0": 1000}}'
     many = batch(startingOffsetsByTimestamp=times, startingOffsets="earliest")
-    assert many.starting == AtTimes({T0: 1000}, "startingOffsetsByTimestamp", or_latest=False)
+    assert many.starting == SpecificTimestamps({T0: 1000}, "startingOffsetsByTimestamp", or_latest=False)
     one = batch(startingTimestamp="5", startingOffsetsByTimestamp=times)
-    assert one.starting == AtTimes(5, "startingTimestamp", or_latest=False)
+    assert one.starting == SpecificTimestamps(5, "startingTimestamp", or_latest=False)
     lenient = batch(startingTimestamp="5", startingOffsetsByTimestampStrategy="latest")
-    assert lenient.starting == AtTimes(5, "startingTimestamp", or_latest=True)
+    assert lenient.starting == SpecificTimestamps(5, "startingTimestamp", or_latest=True)
     # Where nothing is that young, a batch simply ends at the end.
-    assert batch(endingTimestamp="5").ending == AtTimes(5, "endingTimestamp", or_latest=True)
+    assert batch(endingTimestamp="5").ending == SpecificTimestamps(5, "endingTimestamp", or_latest=True)
 
 
 def test_committed_needs_a_group() -> None:
     found = batch(startingOffsets="committed", **{"kafka.group.id": "g"})
-    assert found.starting is Edge.COMMITTED and found.group_id == "g" and "group.id" not in found.settings
+    assert (
+        found.starting is NamedOffset.COMMITTED and found.group_id == "g" and "group.id" not in found.settings
+    )
     assert "kafka.group.id" in refused({"startingOffsets": "committed"})
 
 

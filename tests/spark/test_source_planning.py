@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream import TopicPartition
-from millstream.spark.planning import limits as planning
-from millstream.spark.planning.limits import Seen
-from millstream.spark.planning.offsets import StreamOffset
+from millstream.spark.planning import losses as lost
+from millstream.spark.planning import micro_batches
+from millstream.spark.planning import ranges as tasks
+from millstream.spark.planning.offsets import ClusterOffsets, StreamOffset
 from millstream.spark.planning.ranges import OffsetRange
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -21,8 +22,8 @@ spans = st.dictionaries(
 )
 
 
-def seen(latest: dict[TopicPartition, int], ids: dict[str, str] = IDS, **earliest: int) -> Seen:
-    return Seen(ids, {each: earliest.get("start", 0) for each in latest}, latest)
+def seen(latest: dict[TopicPartition, int], ids: dict[str, str] = IDS, **earliest: int) -> ClusterOffsets:
+    return ClusterOffsets(ids, {each: earliest.get("start", 0) for each in latest}, latest)
 
 
 # -- how far a batch goes
@@ -34,37 +35,37 @@ def test_a_limit_is_used_up_exactly_and_never_exceeded(
 ) -> None:
     start = {each: begin for each, (begin, _) in found.items()}
     end = {each: begin + size for each, (begin, size) in found.items()}
-    limited = planning.limit(start, end, most)
-    assert planning.available(start, limited) == min(most, planning.available(start, end))
+    limited = micro_batches.limit(start, end, most)
+    assert micro_batches.available(start, limited) == min(most, micro_batches.available(start, end))
     assert all(start[each] <= limited[each] <= end[each] for each in end)
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
-    assert planning.limit({T0: 0, T1: 100}, {T0: 900, T1: 200}, 100) == {T0: 90, T1: 110}
+    assert micro_batches.limit({T0: 0, T1: 100}, {T0: 900, T1: 200}, 100) == {T0: 90, T1: 110}
 
 
 def test_a_batch_goes_to_the_end_or_to_the_target() -> None:
     known = StreamOffset({T0: 5, T1: 0}, IDS)
-    settled = planning.settle(known, seen({T0: 50, T1: 10}))
-    assert planning.advance(known, settled, {T0: 50, T1: 10}).offsets == {T0: 50, T1: 10}
-    limited = planning.advance(known, settled, {T0: 50, T1: 10}, target={T0: 20})
+    settled = micro_batches.settle(known, seen({T0: 50, T1: 10}))
+    assert micro_batches.advance(known, settled, {T0: 50, T1: 10}).offsets == {T0: 50, T1: 10}
+    limited = micro_batches.advance(known, settled, {T0: 50, T1: 10}, target={T0: 20})
     assert limited.offsets == {T0: 20, T1: 0}, "what the target does not know came after it"
 
 
 def test_what_was_read_beyond_the_target_is_not_taken_back() -> None:
     known = StreamOffset({T0: 30}, IDS)
-    settled = planning.settle(known, seen({T0: 50}))
-    assert planning.advance(known, settled, {T0: 50}, target={T0: 20}).offsets == {T0: 30}
+    settled = micro_batches.settle(known, seen({T0: 50}))
+    assert micro_batches.advance(known, settled, {T0: 50}, target={T0: 20}).offsets == {T0: 30}
 
 
 def test_a_new_partition_starts_at_its_beginning_and_is_written_down_first() -> None:
     known = StreamOffset({T0: 5}, IDS)
     now = seen({T0: 9, T1: 7}, start=2)
-    first = planning.advance(known, planning.settle(known, now), now.latest)
+    first = micro_batches.advance(known, micro_batches.settle(known, now), now.latest)
     assert first.offsets == {T0: 9, T1: 2}
-    assert planning.ranges_between(known.offsets, first.offsets) == [OffsetRange("t", 0, 5, 9)]
-    second = planning.advance(first, planning.settle(first, now), now.latest)
-    assert planning.ranges_between(first.offsets, second.offsets) == [OffsetRange("t", 1, 2, 7)]
+    assert tasks.ranges_between(known.offsets, first.offsets) == [OffsetRange("t", 0, 5, 9)]
+    second = micro_batches.advance(first, micro_batches.settle(first, now), now.latest)
+    assert tasks.ranges_between(first.offsets, second.offsets) == [OffsetRange("t", 1, 2, 7)]
 
 
 # -- what is lost
@@ -72,45 +73,45 @@ def test_a_new_partition_starts_at_its_beginning_and_is_written_down_first() -> 
 
 def test_a_topic_without_partitions_is_in_doubt_and_not_new() -> None:
     known = StreamOffset({T0: 5, T1: 6}, IDS)
-    assert planning.vanished(known, IDS, []) == {"t"}
-    assert planning.vanished(known, {}, []) == {"t"}
-    assert planning.vanished(known, IDS, [T0]) == {"t"}
-    assert planning.vanished(known, IDS, [T0, T1, U0]) == set()
+    assert lost.vanished(known, IDS, []) == {"t"}
+    assert lost.vanished(known, {}, []) == {"t"}
+    assert lost.vanished(known, IDS, [T0]) == {"t"}
+    assert lost.vanished(known, IDS, [T0, T1, U0]) == set()
 
 
 def test_a_topic_of_another_id_was_made_anew() -> None:
     known = StreamOffset({T0: 5}, IDS)
-    assert planning.recreated(known, {"t": "other"}) == {"t"}
-    assert planning.recreated(known, {}) == set(), "gone is not the same"
-    assert planning.recreated(StreamOffset({T0: 5}), {"t": "other"}) == set(), "an old checkpoint has no ids"
+    assert lost.recreated(known, {"t": "other"}) == {"t"}
+    assert lost.recreated(known, {}) == set(), "gone is not the same"
+    assert lost.recreated(StreamOffset({T0: 5}), {"t": "other"}) == set(), "an old checkpoint has no ids"
 
 
 def test_losses_between_batches_are_told_apart() -> None:
     known = StreamOffset({T0: 50, U0: 9}, {"t": "id-t", "u": "id-u"})
-    anew = planning.losses_of_topics(known, seen({T0: 90, U0: 9}, {"t": "other", "u": "id-u"}))
-    assert [(loss.lost.topic, "made anew" in loss.reason) for loss in anew] == [("t", True)]
-    gone = planning.losses_of_topics(known, seen({T0: 90}, {"t": "id-t"}))
-    assert [(loss.lost.topic, "does not exist" in loss.reason) for loss in gone] == [("u", True)]
-    cut = planning.losses_of_topics(known, seen({T0: 40, U0: 9}, {"t": "id-t", "u": "id-u"}))
+    anew = lost.losses_of_topics(known, seen({T0: 90, U0: 9}, {"t": "other", "u": "id-u"}))
+    assert [(loss.lost.topic, "recreated" in loss.reason) for loss in anew] == [("t", True)]
+    gone = lost.losses_of_topics(known, seen({T0: 90}, {"t": "id-t"}))
+    assert [(loss.lost.topic, "no longer exists" in loss.reason) for loss in gone] == [("u", True)]
+    cut = lost.losses_of_topics(known, seen({T0: 40, U0: 9}, {"t": "id-t", "u": "id-u"}))
     assert [loss.lost for loss in cut] == [OffsetRange("t", 0, 40, 50)]
-    assert planning.losses_of_topics(known, seen({T0: 50, U0: 9}, {"t": "id-t", "u": "id-u"})) == []
+    assert lost.losses_of_topics(known, seen({T0: 50, U0: 9}, {"t": "id-t", "u": "id-u"})) == []
 
 
 def test_after_a_loss_the_stream_goes_on_with_what_is_there() -> None:
     known = StreamOffset({T0: 50, U0: 9}, {"t": "id-t", "u": "id-u"})
-    anew = planning.settle(known, seen({T0: 90}, {"t": "other"}, start=3))
+    anew = micro_batches.settle(known, seen({T0: 90}, {"t": "other"}, start=3))
     assert anew == StreamOffset({T0: 3}, {"t": "other"})
-    cut = planning.settle(known, seen({T0: 40}, {"t": "id-t"}))
+    cut = micro_batches.settle(known, seen({T0: 40}, {"t": "id-t"}))
     assert cut.offsets == {T0: 40}
-    end = planning.advance(known, cut, {T0: 45})
-    assert planning.ranges_between(known.offsets, end.offsets) == [], "nothing is read twice"
+    end = micro_batches.advance(known, cut, {T0: 45})
+    assert tasks.ranges_between(known.offsets, end.offsets) == [], "nothing is read twice"
 
 
 def test_retention_takes_the_beginning_of_a_range() -> None:
     ranges = [OffsetRange("t", 0, 5, 50), OffsetRange("t", 1, 0, 10), OffsetRange("u", 0, 7, 9)]
-    losses = planning.losses_of_ranges(ranges, {T0: 20, T1: 0, U0: 100})
+    losses = lost.losses_of_ranges(ranges, {T0: 20, T1: 0, U0: 100})
     assert [loss.lost for loss in losses] == [OffsetRange("t", 0, 5, 20), OffsetRange("u", 0, 7, 9)]
-    assert planning.without(ranges, losses) == [OffsetRange("t", 0, 20, 50), OffsetRange("t", 1, 0, 10)]
+    assert lost.without(ranges, losses) == [OffsetRange("t", 0, 20, 50), OffsetRange("t", 1, 0, 10)]
 
 
 # -- tasks
@@ -129,7 +130,7 @@ def test_splitting_loses_nothing_and_repeats_nothing(
     sizes: list[int], least: int | None, most: int | None
 ) -> None:
     ranges = parts_of(sizes)
-    pieces = planning.split(ranges, min_partitions=least, max_records=most)
+    pieces = tasks.split(ranges, min_partitions=least, max_records=most)
     for part in ranges:
         own = [piece for piece in pieces if piece.partition == part.partition]
         edges = [part.start, *(piece.end for piece in own)]
@@ -138,15 +139,15 @@ def test_splitting_loses_nothing_and_repeats_nothing(
 
 
 def test_one_range_is_one_task_unless_told_otherwise() -> None:
-    assert planning.split(parts_of([10**9, 1, 0])) == parts_of([10**9, 1])
+    assert tasks.split(parts_of([10**9, 1, 0])) == parts_of([10**9, 1])
 
 
 def test_skewed_partitions_are_cut_and_small_ones_left_whole() -> None:
-    pieces = planning.split(parts_of([800, 100, 1]), min_partitions=10)
+    pieces = tasks.split(parts_of([800, 100, 1]), min_partitions=10)
     counts = [sum(piece.partition == number for piece in pieces) for number in range(3)]
     assert counts == [8, 1, 1] or (sum(counts) >= 10 and counts[2] == 1 and counts[0] > counts[1])
 
 
 def test_at_most_so_many_records_in_a_task() -> None:
-    pieces = planning.split(parts_of([100, 30]), max_records=40)
+    pieces = tasks.split(parts_of([100, 30]), max_records=40)
     assert [piece.offsets for piece in pieces] == [33, 33, 34, 30]

@@ -30,7 +30,7 @@ def settings(bootstrap_servers: str) -> Iterator[dict[str, object]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What looks lost counts as lost at once."""
-    monkeypatch.setattr(reader, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(reader, "_PATIENCE_SECONDS", 0.2)
 
 
@@ -278,14 +278,14 @@ def test_what_is_slow_to_come_is_not_lost(
     topic = new_topic()
     fill(topic, 10)
     looks: list[str | None] = []
-    missing, poll = reader._Reading._missing, reader._Reading._poll
+    missing, poll = reader._RangeScan._missing, reader._RangeScan._poll
 
-    def looked(self: reader._Reading) -> str | None:
+    def looked(self: reader._RangeScan) -> str | None:
         looks.append(missing(self))
         return looks[-1]
 
-    monkeypatch.setattr(reader._Reading, "_missing", looked)
-    monkeypatch.setattr(reader._Reading, "_poll", lambda self: poll(self) if len(looks) >= 6 else ())
+    monkeypatch.setattr(reader._RangeScan, "_missing", looked)
+    monkeypatch.setattr(reader._RangeScan, "_poll", lambda self: poll(self) if len(looks) >= 6 else ())
     assert offsets(settings, OffsetRange(topic, 0, 5, 20), fail_on_data_loss=False) == list(range(5, 10))
     assert looks[:6] == [None] * 6
 
@@ -298,7 +298,7 @@ def test_a_topic_that_is_gone_has_lost_everything(
     fill(topic, 10)
     assert len(offsets(settings, OffsetRange(topic, 0, 0, 10))) == 10
     admin.delete_topics(topic)
-    with pytest.raises(DataLostError, match="does not exist any more"):
+    with pytest.raises(DataLostError, match="no longer exists"):
         offsets(settings, OffsetRange(topic, 0, 0, 10))
     assert topic not in admin.list_topics(), "looking for it must not make it"
 

@@ -12,10 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from millstream import Admin, Consumer, TopicPartition
 from millstream.errors import ConfigError, DataLostError, MillstreamError, UnknownTopicOrPartitionError
-from millstream.spark.planning import limits as planning
+from millstream.spark.planning.losses import recreated
 from millstream.spark.planning.offsets import StreamOffset
 from millstream.spark.reading.schema import COLUMNS
-from millstream.spark.source.cluster import Cluster
+from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import read_options
 from millstream.spark.source.stream import StreamReader
 from tests.conftest import NewTopic
@@ -42,7 +42,7 @@ class Stream:
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int, int]]:
         tasks = self.reader.partitions(plain(start), plain(end))
-        return [(task.part.topic, task.part.partition, task.part.start, task.part.end) for task in tasks]
+        return [(task.value.topic, task.value.partition, task.value.start, task.value.end) for task in tasks]
 
 
 def plain(offset: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def plain(offset: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def stream(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStream]:
     # How long a batch waits for a commit, and for how long it then tries none: a busy machine needs more.
-    monkeypatch.setattr("millstream.spark.source.cluster._MIRROR_SECONDS", SECONDS)
-    monkeypatch.setattr("millstream.spark.source.cluster._MIRROR_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("millstream.spark.source.client._MIRROR_SECONDS", SECONDS)
+    monkeypatch.setattr("millstream.spark.source.client._MIRROR_PAUSE_SECONDS", 3600.0)
     made: list[StreamReader] = []
 
     def make(topic: str = "", **options: str) -> Stream:
@@ -166,9 +166,9 @@ def test_offsets_and_times(new_topic: NewTopic, producer: Any, stream: MakeStrea
     assert by_offset.start()[topic] == {"0": 3, "1": 0}
     by_time = stream(topic, startingTimestamp="1500", startingOffsetsByTimestampStrategy="latest")
     assert by_time.start()[topic] == {"0": 2, "1": 0}
-    with pytest.raises(ConfigError, match=f"{topic}-1 has no record that is so young"):
+    with pytest.raises(ConfigError, match=f"{topic}-1 has no record that recent"):
         stream(topic, startingTimestamp="1500").start()
-    with pytest.raises(ConfigError, match=f"says nothing of {topic}-1"):
+    with pytest.raises(ConfigError, match=f"does not name {topic}-1"):
         stream(topic, startingOffsets=json.dumps({topic: {"0": 3}})).start()
     with pytest.raises(ConfigError, match="which is not read here"):
         stream(topic, startingOffsets=json.dumps({topic: {"0": 3, "1": 0, "2": 0}})).start()
@@ -255,7 +255,7 @@ def test_a_topic_made_anew_is_recognised_by_its_id(
     admin.delete_topics(topic)
     admin.create_topic(topic, partitions=1)
     fill(topic, 30)
-    with pytest.raises(DataLostError, match="made anew"):
+    with pytest.raises(DataLostError, match="recreated"):
         stream(topic).next(read)
     lenient = stream(topic, failOnDataLoss="false")
     first = lenient.next(read)
@@ -270,7 +270,7 @@ def test_a_topic_that_is_deleted(new_topic: NewTopic, admin: Admin, fill: Fill, 
     asked = stream(both)
     read = asked.next(asked.start())
     admin.delete_topics(topic)
-    with pytest.raises(DataLostError, match="does not exist any more"):
+    with pytest.raises(DataLostError, match="no longer exists"):
         stream(both).next(read)
     lenient = stream(both, failOnDataLoss="false")
     assert topic not in lenient.next(read) and other in lenient.next(read)
@@ -326,13 +326,15 @@ def test_an_end_that_goes_back_for_a_moment_is_not_taken_for_the_truth(
 
 def once(monkeypatch: pytest.MonkeyPatch, method: str, answer: object) -> list[object]:
     """Have the cluster give one wrong answer, and then the truth."""
-    truth, wrong = getattr(Cluster, method), [answer]
-    monkeypatch.setattr(Cluster, method, lambda self, *given: wrong.pop() if wrong else truth(self, *given))
+    truth, wrong = getattr(SourceClient, method), [answer]
+    monkeypatch.setattr(
+        SourceClient, method, lambda self, *given: wrong.pop() if wrong else truth(self, *given)
+    )
     return wrong
 
 
 def always(monkeypatch: pytest.MonkeyPatch, method: str, answer: object) -> None:
-    monkeypatch.setattr(Cluster, method, lambda self, *given: answer)
+    monkeypatch.setattr(SourceClient, method, lambda self, *given: answer)
 
 
 # -- the group sees it
@@ -412,7 +414,7 @@ def test_a_reader_can_be_pickled_while_it_is_connected(new_topic: NewTopic, stre
     asked = stream(new_topic())
     asked.start()
     copy = pickle.loads(pickle.dumps(asked.reader))
-    assert copy._cluster is None and asked.reader._cluster is not None
+    assert copy._client is None and asked.reader._client is not None
 
 
 def test_what_is_planned_is_split(new_topic: NewTopic, fill: Fill, stream: MakeStream) -> None:
@@ -432,4 +434,4 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(
     written = {topic: {"0": 4}}
     asked = stream(topic)
     assert asked.ranges(written, asked.next(written)) == [(topic, 0, 4, 10)]
-    assert planning.recreated(StreamOffset.from_dict(written), {topic: "any"}) == set()
+    assert recreated(StreamOffset.from_dict(written), {topic: "any"}) == set()

@@ -54,10 +54,15 @@ class BackgroundLoad(Generic[K]):
 
     def wait(self, timeout: float | None = None) -> K | None:
         """Load the compiled loops, and wait for them; None if that takes longer, or cannot be done."""
-        self.begin()
-        assert self._thread is not None, "it has begun"
-        self._thread.join(timeout)
+        if self._loops.kernels is None:
+            self.begin()
+            assert self._thread is not None, "it has begun"
+            self._thread.join(timeout)
         return self._loops.kernels
+
+    def load_now(self) -> None:
+        """Load the compiled loops on this thread. Raises what loading raises."""
+        self._loops.kernels = self._load()
 
     def _run(self) -> None:
         try:

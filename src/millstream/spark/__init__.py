@@ -1,7 +1,6 @@
-"""millstream on Spark: the source ``format("millstream")``, and loads that are members of a group.
+"""millstream on Spark: the source ``format("millstream")``, and loads that are members of a consumer group.
 
-The public names. Each is imported when it is first used: Spark is large, and the modules that run inside its
-tasks need little of it.
+The public names, each imported when it is first used: Spark is large, and tasks need little of it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from millstream.extras import require
 
 if TYPE_CHECKING:
     from millstream.spark.load import Load
-    from millstream.spark.runtime.java import ensure_java, session
+    from millstream.spark.runtime.java import ensure_java
+    from millstream.spark.runtime.session import session
     from millstream.spark.runtime.shipping import ship
     from millstream.spark.sinks.delta.sink import DeltaSink
     from millstream.spark.sinks.postgres.sink import PostgresSink
@@ -29,7 +29,7 @@ _HOMES = {
     "TopicSink": "millstream.spark.sinks.topic.sink",
     "ensure_java": "millstream.spark.runtime.java",
     "register": "millstream.spark.source.source",
-    "session": "millstream.spark.runtime.java",
+    "session": "millstream.spark.runtime.session",
     "ship": "millstream.spark.runtime.shipping",
 }
 

@@ -1,8 +1,8 @@
-"""The process that Spark's Python workers are forked from, with what every worker needs loaded beforehand.
+"""The parent process of Spark's Python workers, with what every worker needs imported before the fork.
 
-Set ``spark.python.daemon.module`` to this module. A worker then begins with pyarrow and the compiled decoder
-in place, instead of loading them itself: a fraction of a second saved in each, and a tenth between tasks.
-Java starts it; or a driver has, ahead of Java (``ahead``).
+Set ``spark.python.daemon.module`` to this module. A worker then starts with pyarrow and the compiled decoder
+in place: that saves a fraction of a second in each, and a tenth between tasks. Java starts this process, or
+the driver starts it before Java does (``runtime.prestart``).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import importlib
 import sys
 from typing import Final
 
-from millstream.spark.runtime import prestart as ahead
+from millstream.spark.runtime import prestart
 
-_READS: Final = "pyspark.worker"
-"""The module that tasks run in. Spark has others, which plan and read nothing."""
+_TASKS: Final = "pyspark.worker"
+"""The module that tasks run in. Spark's other worker modules plan, and read nothing."""
 
 
-_LOADED: Final = (
+_PRELOADED: Final = (
     "pyspark.daemon",
-    _READS,
-    "pandas",  # pyarrow wants it for the first array that it makes of a list
+    _TASKS,
+    "pandas",  # pyarrow imports it for the first array made of a list
     "millstream.spark.source.source",
     "millstream.spark.load.pipeline.fused",
     "millstream.spark.sinks.delta.output",
@@ -30,34 +30,33 @@ _LOADED: Final = (
 
 
 def preload() -> None:
-    """Load what workers need. Nothing here may start a thread: it would be missing after the fork."""
-    with contextlib.suppress(Exception):  # the worker finds out, and can say so
-        from millstream.consumer.decoding.decoder import decoder
-        from millstream.wire.records.decode import load
+    """Import what workers need. Must not start a thread: it would be missing after the fork."""
+    with contextlib.suppress(Exception):  # the worker fails in the same way, and reports it
+        from millstream.consumer import compiled_decoder
 
-        for name in _LOADED:
+        for name in _PRELOADED:
             importlib.import_module(name)
-        decoder.kernels = load()
-    # A worker collects garbage after each task, before it takes the next: it need not look at all of this.
+        compiled_decoder.background.load_now()
+    # A worker collects garbage after each task: exempt all of this from it.
     gc.collect()
     gc.freeze()
 
 
 def main(arguments: list[str]) -> None:
     """Fork workers until Java closes the standard input."""
-    kept = None
-    if arguments[:1] == [ahead.WORD]:
+    connection = None
+    if arguments[:1] == [prestart.FLAG]:
         preload()
-        kept = ahead.take_over(int(arguments[1]), arguments[2])
-        if kept is None:
+        connection = prestart.take_over(int(arguments[1]), arguments[2])
+        if connection is None:
             return
-    elif arguments[:1] == [_READS]:
-        if ahead.hand_over():
+    elif arguments[:1] == [_TASKS]:
+        if prestart.hand_over():
             return
         preload()
     from pyspark.daemon import manager
 
-    with kept or contextlib.nullcontext():
+    with connection or contextlib.nullcontext():
         manager()
 
 

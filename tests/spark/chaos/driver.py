@@ -19,7 +19,7 @@ from millstream.spark.load import load as load_module
 from millstream.spark.load.pipeline import fused
 from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.pipeline.pipeline import Pipeline
-from millstream.spark.runtime.java import session
+from millstream.spark.runtime.session import session
 from millstream.spark.sinks.base import TaskWriter
 from millstream.spark.sinks.kinds import sink_for
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.errors import MillstreamError
 from millstream.spark.load import Load
-from millstream.spark.runtime.java import session
+from millstream.spark.runtime.session import session
 from millstream.spark.sinks.base import Sink, TaskWriter
 from millstream.spark.sinks.kinds import sink_for
 from tests.spark.chaos.faults import ATTEMPT_SECONDS, Fault, FaultyWriter

@@ -121,7 +121,7 @@ def _session(order: LoadOrder) -> Callable[[], Any]:
     conf = read_properties(order.conf, "--conf")
 
     def make() -> Any:
-        from millstream.spark.runtime.java import load_session
+        from millstream.spark.runtime.session import load_session
 
         session = load_session(order.master, queries=order.settings.get("sql") is not None, **conf)
         _keep_from_telling_twice()  # not before: importing PySpark takes a while, in which Java starts

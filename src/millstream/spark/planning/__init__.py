@@ -1,1 +1,1 @@
-"""Which offsets a read covers and how they are split into tasks. Pure."""
+"""Plans a read: which offsets it covers, what is lost, and how ranges become tasks. Pure."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from millstream.model import TopicPartition
+from millstream.spark.planning.offsets import Offsets
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
     """The records of one partition from ``start`` up to, not including, ``end``.
 
-    Offsets that compaction or a transaction's markers left empty may lie inside: a range promises where to
-    read, not how many records are there.
+    Some offsets may hold no record, after compaction or for transaction markers.
     """
 
     topic: str
@@ -31,11 +31,11 @@ class OffsetRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans: at least as many as there are records."""
+        """The number of offsets: at least the number of records."""
         return self.end - self.start
 
     def split(self, most: int) -> Iterator[OffsetRange]:
-        """Pieces of about equal size, each of at most ``most`` offsets, in order."""
+        """Pieces of about equal size with at most ``most`` offsets each, in order."""
         pieces = max(1, -(-self.offsets // most))
         edges = [self.start + self.offsets * piece // pieces for piece in range(pieces + 1)]
         for start, end in pairwise(edges):
@@ -48,3 +48,35 @@ class OffsetRange:
 def listed(ranges: Iterable[OffsetRange]) -> str:
     """Ranges for a message: ``orders-0 [0, 10), orders-1 [5, 7)``."""
     return ", ".join(map(str, ranges))
+
+
+def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """The ranges from ``start`` to ``end``. A partition that only ``end`` has begins there."""
+    return [
+        OffsetRange(each.topic, each.partition, start[each], offset)
+        for each, offset in sorted(end.items())
+        if each in start and offset > start[each]
+    ]
+
+
+def split(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """Split large ranges: at most ``max_records`` offsets each, and about ``min_partitions`` in all.
+
+    Without either, one range is one task. With ``min_partitions``, large ranges get tasks in proportion.
+    """
+    parts = [part for part in ranges if part.offsets]
+    if max_records is not None:
+        parts = [piece for part in parts for piece in part.split(max_records)]
+    if min_partitions is None or not parts or len(parts) >= min_partitions:
+        return parts
+    total = sum(part.offsets for part in parts)
+    small = [part for part in parts if part.offsets * min_partitions < total]
+    left = max(1, min_partitions - len(small))
+    large_total = sum(part.offsets for part in parts if part not in small)
+    pieces: list[OffsetRange] = []
+    for part in parts:
+        count = 1 if part in small else max(1, round(part.offsets * left / large_total))
+        pieces += part.split(-(-part.offsets // count))
+    return pieces

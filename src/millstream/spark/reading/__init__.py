@@ -1,1 +1,1 @@
-"""Reading a range of offsets inside a Spark task, as Arrow batches."""
+"""Reads a range of offsets inside a Spark task, as Arrow record batches."""

@@ -1,4 +1,4 @@
-"""From a consumer's columns to record batches as Spark wants them. Columns nobody asked for are not built."""
+"""Builds the Arrow record batches that Spark expects from a consumer's columns; only the chosen ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MICROSECONDS: Final = 1000
-"""In a millisecond: Kafka counts these, Spark those."""
+"""In a millisecond: Kafka's timestamps are in milliseconds, Spark's in microseconds."""
 
 
 class BatchBuilder:
-    """Makes record batches of the columns of one partition."""
+    """Builds record batches from the columns of one partition."""
 
     def __init__(self, topic: str, partition: int, chosen: Sequence[str]) -> None:
         self._schema = schema.arrow_schema(chosen)
         self._constants = {"topic": topic, "partition": partition}
         self._repeated: dict[tuple[str, object], Any] = {}
         build: dict[str, Callable[[Sequence[Columns]], Any]] = {
-            "key": _keys,
-            "value": _values,
+            "key": partial(_binary, "keys"),
+            "value": partial(_binary, "values"),
             "topic": partial(self._constant, "topic"),
             "partition": partial(self._constant, "partition"),
             "offset": _offsets,
@@ -40,7 +40,7 @@ class BatchBuilder:
         self._builders = [build[name] for name in chosen]
 
     def build(self, columns: Sequence[Columns]) -> pa.RecordBatch:
-        """One batch of all rows of these columns, of which there must be some."""
+        """One batch with all rows of ``columns``, which must not be empty."""
         import pyarrow as pa
 
         if not self._builders:  # a count needs no columns, only rows
@@ -62,7 +62,7 @@ class BatchBuilder:
         )
 
     def _headers(self, columns: Sequence[Columns]) -> Any:
-        """A record without headers has null there, as with Spark's own source."""
+        """Null for a record without headers, as in Spark's own source."""
         import pyarrow as pa
 
         if all(isinstance(part.headers, Same) and not part.headers.value for part in columns):
@@ -71,7 +71,7 @@ class BatchBuilder:
         return pa.array([headers or None for part in columns for headers in part.headers], kind)
 
     def _repeat(self, name: str, value: object, rows: int) -> Any:
-        """One value many times: a piece of an array that is kept, as all batches need the same."""
+        """``value`` repeated ``rows`` times: a slice of an array that is kept for the next batches."""
         import pyarrow as pa
 
         kept = self._repeated.get((name, value))
@@ -86,16 +86,12 @@ def _rows(columns: Sequence[Columns]) -> int:
 
 
 def _rounded(rows: int) -> int:
-    """Up to a power of two: batches are of nearly the same size, and one array does for all of them."""
+    """Up to a power of two: batches have nearly the same size, so one array serves all of them."""
     return 1 << (rows - 1).bit_length()
 
 
-def _keys(columns: Sequence[Columns]) -> Any:
-    return joined([part.keys for part in columns], schema.arrow_types()["key"])
-
-
-def _values(columns: Sequence[Columns]) -> Any:
-    return joined([part.values for part in columns], schema.arrow_types()["value"])
+def _binary(name: str, columns: Sequence[Columns]) -> Any:
+    return joined([getattr(part, name) for part in columns], schema.arrow_types()["value"])
 
 
 def _offsets(columns: Sequence[Columns]) -> Any:
@@ -114,7 +110,7 @@ def _numbers(parts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 
 def _from_numpy(numbers: NDArray[np.int64], name: str) -> Any:
-    """(``pyarrow.array`` would import pandas, if it is installed: half a second in each worker.)"""
+    """Without ``pyarrow.array``, which imports pandas if installed: half a second in each worker."""
     import numpy as np
     import pyarrow as pa
 

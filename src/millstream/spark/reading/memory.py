@@ -1,8 +1,8 @@
-"""How a Python worker of Spark's treats memory: what a task has freed is kept for the next.
+"""Keeps memory that a task has freed in its Python worker, for the next task.
 
-Fetches and columns are arrays of megabytes, made and freed all the time. The C library gives such memory back
-to the system at once, and each page of it is made anew, filled with zeros, when it is next touched: up to a
-third of the time of a task that reads. A worker holds no more at its peak for that, only longer.
+Fetches and columns are arrays of megabytes, allocated and freed all the time. The C library returns such
+memory to the system at once, and the system zeroes each page when it is next touched: up to a third of the
+time of a task that reads. A worker's peak does not grow; it only holds the memory longer.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import ctypes
 from functools import cache
 from typing import Final
 
-# Of <malloc.h>, as the GNU C library numbers them.
+# From <malloc.h> of the GNU C library.
 _TRIM_THRESHOLD: Final = -1
 _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
 _LARGEST_KEPT: Final = 32 << 20
-"""What is larger has a place of its own, whatever it is told."""
+"""The largest threshold that the library accepts: larger arrays are always mapped apart."""
 _SETTINGS: Final = {
     _TRIM_THRESHOLD: 1 << 30,
     _TOP_PAD: 64 << 20,
@@ -29,9 +29,9 @@ _SETTINGS: Final = {
 
 @cache
 def keep_freed() -> bool:
-    """Keep freed memory in this process; whether the C library can. To be called before threads begin."""
+    """Keep freed memory in this process; False if the C library cannot. Call it before threads start."""
     try:
         choose = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another library, or another system
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
         return False
     return all(choose(name, value) == 1 for name, value in _SETTINGS.items())

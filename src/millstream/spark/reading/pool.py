@@ -1,7 +1,7 @@
-"""Consumers that are kept for the next task: Spark's Python workers live longer than one.
+"""Keeps consumers for the next task of a Python worker.
 
-To connect, negotiate versions and start a thread takes longer than to read a small range. A consumer in the
-pool reads nothing, and holds no data: it is a connection with what is known of the cluster.
+Connecting, negotiating versions and starting a thread take longer than reading a small range. A consumer in
+the pool reads nothing and holds no data: it is a connection with metadata.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from millstream.consumer import Consumer
 
 _MOST_IDLE: Final = 4
-"""More than that are not kept: the oldest goes."""
+"""If more are idle, the oldest is closed."""
 
 _lock: Final = threading.Lock()
 _idle: Final[list[tuple[int, str, Consumer]]] = []
@@ -23,9 +23,9 @@ _idle: Final[list[tuple[int, str, Consumer]]] = []
 
 @contextmanager
 def borrowed(settings: Mapping[str, object]) -> Iterator[Consumer]:
-    """A consumer with these settings that is assigned nothing: an idle one, or a new one.
+    """A consumer with these settings and no assignment: an idle one, or a new one.
 
-    After an error it is closed, as nobody knows what it stands for then.
+    After an error it is closed, as its state is unknown.
     """
     key = repr(sorted(settings.items()))
     consumer = _take(key) or Consumer(settings)
@@ -33,7 +33,7 @@ def borrowed(settings: Mapping[str, object]) -> Iterator[Consumer]:
     try:
         yield consumer
         healthy = True
-    except GeneratorExit:  # whoever read from it has enough, and nothing went wrong
+    except GeneratorExit:  # the reader stopped early, without an error
         healthy = True
         raise
     finally:
@@ -45,10 +45,10 @@ def borrowed(settings: Mapping[str, object]) -> Iterator[Consumer]:
 
 def _take(key: str) -> Consumer | None:
     with _lock:
-        for place, (process, other, consumer) in enumerate(_idle):
-            # A worker is forked: what its parent has kept is of no use to it.
+        for index, (process, other, consumer) in enumerate(_idle):
+            # A forked worker cannot use the connections of its parent.
             if process == os.getpid() and other == key:
-                del _idle[place]
+                del _idle[index]
                 return consumer
     return None
 

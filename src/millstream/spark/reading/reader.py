@@ -1,8 +1,8 @@
-"""One range of one partition as Arrow record batches: what every task does.
+"""Reads one range of one partition as Arrow record batches: what every task does.
 
-A pure function of its range: a task that runs twice reads the same rows twice, whatever happened meanwhile,
-or fails. Offsets that hold no record (compaction, markers of transactions) are passed over; offsets that the
-log no longer has are a loss, which is never passed over in silence.
+The result depends on the range alone: a task that runs twice reads the same rows twice, or fails. Offsets
+without a record (compaction, transaction markers) are skipped; offsets that the log no longer has are data
+loss, which is never skipped silently.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millstream.consumer import Consumer, Records
-from millstream.consumer import compiled_decoder as compiling
+from millstream.consumer.compiled_decoder import background
 from millstream.consumer.decoding.columns import Columns
-from millstream.consumer.decoding.decoder import kernels
 from millstream.errors import (
     DataLostError,
     InconsistentTopicIdError,
@@ -33,17 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("millstream.spark")
 
 _POLL_SECONDS: Final = 0.05
-"""A poll that hands out nothing may have passed over markers up to the end of the range: look that often."""
-_LOOK_SECONDS: Final = 1.0
+"""A poll that returns nothing may have skipped markers up to the end of the range: check this often."""
+_CHECK_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10.0
-"""A question may have to wait for the fetch before it, which waits for records."""
+"""A request may have to wait for the fetch before it, which waits for records."""
 _PATIENCE_SECONDS: Final = 5.0
-"""What looks lost must look lost for so long: metadata and ends are wrong for a moment after a new leader."""
+"""What looks lost must look lost for this long: a new leader may be wrong about ends for a moment."""
 
 _SMALL: Final = 16_384
-"""A range of so few offsets is read with small fetches: what they bring beyond its end is for nothing."""
-_COMPILED: Final = 4_096
-"""From so many offsets on, the compiled decoder is worth waiting for."""
+"""A range of at most this number of offsets is read with small fetches: data beyond its end is wasted."""
+_WORTH_COMPILING: Final = 4_096
+"""From this number of offsets on, the compiled decoder is worth waiting for."""
 
 _SMALL_FETCHES: Final = {"max.partition.fetch.bytes": 1 << 20, "queued.max.bytes": 4 << 20}
 _LARGE_FETCHES: Final = {
@@ -53,7 +52,7 @@ _LARGE_FETCHES: Final = {
     "receive.buffer.bytes": 4 << 20,
 }
 _SHORT_WAITS: Final = {"fetch.max.wait.ms": 10}
-"""All of a range is there: only a fetch behind its end waits, and the next task's would wait behind it."""
+"""A range is complete: only a fetch beyond its end waits, and the next task's fetch would wait for that."""
 _ALWAYS: Final = {
     "allow.auto.create.topics": "false",
     "auto.offset.reset": "none",
@@ -75,17 +74,17 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Read exactly the records of ``part``, in batches of at most ``batch_rows``.
 
-    ``servers_settings`` are a consumer's, under Kafka's names; those of a group are left out. ``columns`` are
-    those wanted (``schema.COLUMNS``), all by default. Raises DataLostError with the offsets that the log no
-    longer has; without ``fail_on_data_loss`` they are logged and left out. Raises
-    MillstreamTimeoutError when nothing comes for ``stall_seconds``.
+    ``servers_settings`` are a consumer's, under Kafka's names; those of a group are ignored. ``columns`` are
+    names from ``schema.COLUMNS``, by default all. Raises DataLostError with the offsets that the log no
+    longer has; without ``fail_on_data_loss`` they are logged and skipped. Raises MillstreamTimeoutError if
+    nothing arrives for ``stall_seconds``.
     """
     chosen = schema.choose(columns, headers=headers)
     if part.start >= part.end:
         return
     builder = BatchBuilder(part.topic, part.partition, chosen)
     with pool.borrowed(_settings(servers_settings, part)) as consumer:
-        for found in _Reading(consumer, part, batch_rows, fail_on_data_loss, stall_seconds).run():
+        for found in _RangeScan(consumer, part, batch_rows, fail_on_data_loss, stall_seconds).run():
             yield builder.build(found)
 
 
@@ -97,8 +96,8 @@ def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, objec
     return {**fetches, **_SHORT_WAITS, **wanted, **_ALWAYS}
 
 
-class _Reading:
-    """A consumer on its way through a range."""
+class _RangeScan:
+    """Moves a consumer through a range."""
 
     def __init__(
         self, consumer: Consumer, part: OffsetRange, batch_rows: int, fail_on_loss: bool, stall_seconds: float
@@ -110,17 +109,17 @@ class _Reading:
         self._fail_on_loss = fail_on_loss
         self._stall_seconds = stall_seconds
         self._position = part.start
-        self._moved_at = self._looked_at = time.monotonic()
+        self._moved_at = self._checked_at = time.monotonic()
         self._lost_since: float | None = None
 
     def run(self) -> Iterator[Sequence[Columns]]:
-        """The records of the range, some at a time."""
-        self._consumer.partitions_for(self._part.topic)  # what an idle consumer knew may be out of date
+        """The records of the range, a poll at a time."""
+        self._consumer.partitions_for(self._part.topic)  # refreshes the metadata of an idle consumer
         self._consumer.assign([self._where])
         self._consumer.seek(self._where, self._part.start)
         self._consumer.fetch_until(self._where, self._part.end)
-        if self._part.offsets >= _COMPILED and kernels() is None:
-            compiling.background.wait()  # while the first fetch is under way
+        if self._part.offsets >= _WORTH_COMPILING:
+            background.wait()  # while the first fetch is in flight
         while self._position < self._part.end:
             found = self._poll()
             if found:
@@ -129,7 +128,7 @@ class _Reading:
                 if wanted:
                     yield wanted
             else:
-                self._look()
+                self._check_progress()
 
     def _poll(self) -> Sequence[Columns]:
         most = min(self._batch_rows, self._part.end - self._position)
@@ -139,12 +138,12 @@ class _Reading:
             self._skip_lost()
             return ()
         except InconsistentTopicIdError:
-            self._lose(self._part.end, "the topic was deleted and made anew")
+            self._lose(self._part.end, "the topic was deleted and recreated")
             return ()
         return records.columns
 
     def _within(self, found: Sequence[Columns]) -> list[Columns]:
-        """What lies before the end of the range: where offsets are missing, a poll may go beyond it."""
+        """The records before the end of the range: where offsets are missing, a poll may go beyond it."""
         if self._position <= self._part.end:
             return list(found)
         cut = [part.rows(0, bisect_left(part.offsets, self._part.end)) for part in found]
@@ -155,31 +154,31 @@ class _Reading:
         self._moved_at = time.monotonic()
         self._lost_since = None
 
-    # -- when nothing comes
+    # -- when nothing arrives
 
-    def _look(self) -> None:
-        """Nothing came: because nothing is left, because something is lost, or for a passing reason."""
+    def _check_progress(self) -> None:
+        """Nothing arrived: nothing is left, something is lost, or for a passing reason."""
         try:
-            position = self._consumer.position(self._where, timeout=_LOOK_SECONDS)
+            position = self._consumer.position(self._where, timeout=_CHECK_SECONDS)
         except MillstreamTimeoutError:
             position = self._position
         except (OffsetOutOfRangeError, InconsistentTopicIdError):
-            return  # the next poll says so too
+            return  # the next poll raises it too
         if position > self._position:
             self._moved_to(position)
             return
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._checked_at < _CHECK_SECONDS:
             return
-        self._looked_at = now
-        self._look_closely(now)
+        self._checked_at = now
+        self._check_loss(now)
         if now - self._moved_at > self._stall_seconds:
             rest = OffsetRange(self._part.topic, self._part.partition, self._position, self._part.end)
             raise MillstreamTimeoutError(
-                f"nothing came of {rest} for {self._stall_seconds:.0f} seconds: {self._consumer.diagnose()}"
+                f"nothing of {rest} came for {self._stall_seconds:.0f} seconds: {self._consumer.diagnose()}"
             )
 
-    def _look_closely(self, now: float) -> None:
+    def _check_loss(self, now: float) -> None:
         reason = self._missing()
         if reason is None:
             self._lost_since = None
@@ -189,18 +188,18 @@ class _Reading:
             self._lose(self._part.end, reason)
 
     def _missing(self) -> str | None:
-        """What is wrong with the partition, as it looks at the moment; None if nothing is."""
+        """What seems wrong with the partition; None if nothing does."""
         try:
             if self._where not in self._consumer.partitions_for(self._part.topic, timeout=_ANSWER_SECONDS):
-                return "the topic or partition does not exist any more"
+                return "the topic or partition no longer exists"
             end = self._consumer.end_offsets([self._where], timeout=_ANSWER_SECONDS)[self._where]
         except MillstreamTimeoutError:
             return None
-        # What lies before its end may be slow to come, but it is there.
+        # Records before the end may be slow to arrive, but they exist.
         return f"the log ends at {end}" if end <= self._position else None
 
     def _skip_lost(self) -> None:
-        """The log does not have the position: it starts later, or ends earlier."""
+        """The position is outside of the log, which starts later or ends earlier."""
         start = self._consumer.beginning_offsets([self._where])[self._where]
         if start > self._position:
             self._lose(min(start, self._part.end), f"the log starts at {start}")
@@ -209,15 +208,15 @@ class _Reading:
             self._lose(self._part.end, f"the log ends at {end}")
 
     def _lose(self, up_to: int, reason: str) -> None:
-        """The offsets from the position on are gone: raise, or log that and go on behind them."""
+        """The offsets up to ``up_to`` are gone: raise, or log that and continue after them."""
         gone = OffsetRange(self._part.topic, self._part.partition, self._position, up_to)
         if self._fail_on_loss:
             raise DataLostError(
-                f"{gone} cannot be read, as {reason}. Start again from what is left (startingOffsets, or a "
+                f"{gone} cannot be read: {reason}. Start again from what is left (startingOffsets, or a "
                 "reset of the group), or accept the loss with failOnDataLoss=false",
                 [(gone.topic, gone.partition, gone.start, gone.end)],
             )
-        log.warning("%s is lost and left out, as %s", gone, reason)
+        log.warning("%s is lost and skipped: %s", gone, reason)
         self._moved_to(up_to)
         if up_to < self._part.end:
             self._consumer.seek(self._where, up_to)

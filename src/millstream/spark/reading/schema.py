@@ -12,7 +12,7 @@ from millstream.suggestions import did_you_mean
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS: Final = "headers"
 
-_DDL: Final = {
+DDL: Final = {
     "key": "BINARY",
     "value": "BINARY",
     "topic": "STRING",
@@ -25,18 +25,13 @@ _DDL: Final = {
 
 
 def names(*, headers: bool) -> tuple[str, ...]:
-    """All columns that there are."""
+    """The names of all columns."""
     return (*COLUMNS, HEADERS) if headers else COLUMNS
 
 
 def ddl(*, headers: bool) -> str:
-    """The columns as Spark's DDL."""
-    return ", ".join(f"{name} {_DDL[name]}" for name in names(headers=headers))
-
-
-def ddl_type(name: str) -> str:
-    """The type of one column as Spark's DDL."""
-    return _DDL[name]
+    """The columns in Spark's DDL."""
+    return ", ".join(f"{name} {DDL[name]}" for name in names(headers=headers))
 
 
 @cache
@@ -66,13 +61,13 @@ def arrow_schema(chosen: Sequence[str]) -> Any:
 
 
 def choose(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:
-    """The columns to build: all, or those asked for, in their order. Raises MisuseError."""
+    """The columns to build: ``columns`` in their order, or all. Raises MisuseError for an unknown one."""
     known = names(headers=headers)
     if columns is None:
         return known
     for name in columns:
         if name == HEADERS and not headers:
-            raise MisuseError("the column headers is there only with includeHeaders=true")
+            raise MisuseError("the column headers needs includeHeaders=true")
         if name not in known:
             raise MisuseError(f"there is no column {name}: {did_you_mean(name, known, cutoff=0.0)}")
     return tuple(columns)

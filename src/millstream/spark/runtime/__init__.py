@@ -1,1 +1,1 @@
-"""Java, the Python workers' parent process, and shipping the package to workers."""
+"""Sessions, Java, the parent process of Python workers, and shipping the package to workers."""

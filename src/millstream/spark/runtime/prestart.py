@@ -1,16 +1,16 @@
-"""The parent of Spark's Python workers, started beside Java instead of by it.
+"""Starts the parent process of Spark's Python workers beside Java, instead of from it.
 
-Java starts that process (``daemon``) when it has a first task for Python, and the task then waits for all
-that workers import. So the driver starts one that imports it while Java is still starting; Java's own, when
-it comes, hands over to that one:
+Java starts that process (``millstream.spark.daemon``) for its first Python task, which then waits for all
+imports. So the driver starts one that imports while Java is still starting. Java's own daemon, when it comes,
+hands over to the prestarted one:
 
-    driver ─▶ Java ───────────── a first task ─▶ its daemon: hand_over, and wait for the other's end
-       └────▶ the daemon ahead: imports ─ waits ─▶ take_over: forks workers, as Java asks
+    driver ─▶ Java ──────────── first task ─▶ its daemon: hand_over, then wait for the other to end
+       └────▶ prestarted daemon: imports ─ waits ─▶ take_over: forks workers, as Java asks
 
-Java talks to its daemon through the standard streams. They are passed on, with all that a process has from
-its parent: environment, directory, limits, signals. When Java ends, or its daemon does, Java's end of the
-streams is closed, and that ends the one ahead. Where the one ahead is missing, or began with anything that
-makes it another than Java's and cannot be changed later, Java's does the work itself.
+Java talks to its daemon through the standard streams. They are passed on, with all that a process inherits:
+environment, directory, limits, signals. When Java or its daemon ends, Java's end of the streams is closed,
+which ends the prestarted daemon. If the prestarted one is missing, or differs from Java's in anything that
+cannot be changed later, Java's daemon does the work itself.
 """
 
 from __future__ import annotations
@@ -31,45 +31,41 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-ADDRESS: Final = "MILLSTREAM_DAEMON_AHEAD"
-"""The variable by which Java's daemon is told where the one ahead listens."""
-WORD: Final = "--ahead"
-"""The first argument of the one ahead."""
+ADDRESS_VARIABLE: Final = "MILLSTREAM_PRESTARTED_DAEMON"
+"""The environment variable with the socket of the prestarted daemon, for Java's daemon."""
+FLAG: Final = "--prestarted"
+"""The first argument of the prestarted daemon."""
 
 _STREAMS: Final = (0, 1, 2)
-_SPARKS_OWN: Final = (
+_SPARK_PREFIXES: Final = (
     *("JAVA_HOME", "MILLSTREAM_", "PYSPARK_", "SPARK_", "_PYSPARK_"),
     *("PYTHON_DAEMON_", "PYTHON_FAULTHANDLER_", "PYTHON_TRACEBACK_", "PYTHON_UDF_", "PYTHON_UNIX_"),
     "PYTHON_WORKER_",
 )
-"""How variables begin that Spark sets for its workers. No import looks at them, but for these exceptions."""
-_IMPORTS_LOOK_AT: Final = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH", "SPARK_TESTING")
-_ANYWAY: Final = ("OLDPWD", "PWD", "PYTHONPATH", "SHLVL", "_")
-"""Those of a shell, and one that is looked at as what it makes of ``sys.path``."""
+"""Prefixes of variables that Spark sets for its workers. No import reads them, with these exceptions."""
+_READ_BY_IMPORTS: Final = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH", "SPARK_TESTING")
+_IRRELEVANT: Final = ("OLDPWD", "PWD", "PYTHONPATH", "SHLVL", "_")
+"""Variables of a shell, and PYTHONPATH, which is compared by its effect on ``sys.path``."""
 _END_SECONDS: Final = 5.0
 _LIMITS: Final = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 
-class Ahead:
-    """A daemon that gets ready. Unless it has taken over, it ends soon after this process does."""
+class PrestartedDaemon:
+    """A daemon that imports and waits. Unless it has taken over, it ends soon after this process does."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        """``environment`` is what Java adds for its daemon. Raises OSError where it cannot be started."""
-        place = tempfile.mkdtemp(prefix="millstream-")  # which only this user may enter
-        self.address = os.path.join(place, "daemon")
+        """``environment``: what Java adds for its daemon. Raises OSError if the daemon cannot be started."""
+        directory = tempfile.mkdtemp(prefix="millstream-")  # only this user may enter it
+        self.address = os.path.join(directory, "daemon")
         try:
-            self._process = _begin(python, self.address, environment)
+            self._process = _start(python, self.address, environment)
         except BaseException:
             _remove(self.address)
             raise
-        weakref.finalize(self, _remove, self.address)  # if it dies before it has taken over
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        weakref.finalize(self, _remove, self.address)  # if it dies before it takes over
 
     def kill(self) -> None:
-        """End it at once: nobody will ask for it."""
+        """End it at once, if Java will not use it."""
         self._process.kill()
         self._process.wait()
         _remove(self.address)
@@ -79,24 +75,24 @@ class Ahead:
         return self._process.wait(timeout_s)
 
     def close(self) -> None:
-        """See to its end when Spark has stopped, which ends the one that has taken over."""
-        if os.path.exists(self.address):  # nobody has asked for it
+        """Wait for its end after Spark has stopped; kill it if it has not taken over."""
+        if os.path.exists(self.address):  # it has not taken over
             self.kill()
         else:
             with suppress(subprocess.TimeoutExpired):
                 self.wait(_END_SECONDS)
 
 
-def _begin(python: str, address: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(python: str, address: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(1)
         number = listener.fileno()
         return subprocess.Popen(
-            [python, "-m", "millstream.spark.daemon", WORD, str(number), address],
-            stdin=subprocess.PIPE,  # closed when the driver ends, however it does
+            [python, "-m", "millstream.spark.daemon", FLAG, str(number), address],
+            stdin=subprocess.PIPE,  # closed when the driver ends in any way
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # what is wrong Java's daemon finds, too, and says
+            stderr=subprocess.DEVNULL,  # Java's daemon fails in the same way, and reports it
             env={**os.environ, **environment},
             pass_fds=[number],
             process_group=0,  # Ctrl-C is for the driver
@@ -114,9 +110,9 @@ def _remove(address: str) -> None:
 
 
 def hand_over() -> bool:
-    """Let the one ahead do the work, and return when it has ended; False where it does not."""
+    """Let the prestarted daemon do the work, and return when it has ended; False if it does not."""
     try:
-        address = os.environ[ADDRESS]
+        address = os.environ[ADDRESS_VARIABLE]
         if not _is_ours(Path(address).parent):
             return False
         with socket.socket(socket.AF_UNIX) as connection:
@@ -126,23 +122,25 @@ def hand_over() -> bool:
             connection.shutdown(socket.SHUT_WR)
             if not connection.recv(1):
                 return False
-            os.setpgid(0, 0)  # as a daemon of Spark's: what is typed at a terminal is for others
-            connection.recv(1)  # nothing comes: it has ended
+            os.setpgid(0, 0)  # as Spark's daemon does: Ctrl-C is not for this process
+            connection.recv(1)  # returns when the other has ended
     except (KeyError, OSError):
         return False
     return True
 
 
-def _is_ours(place: Path) -> bool:
-    """Whether only this user can have put something there. Where the one ahead is gone, so is its directory,
-    and anybody may have made another of that name.
+def _is_ours(directory: Path) -> bool:
+    """Whether only this user can write there.
+
+    The directory of a prestarted daemon that has ended is gone, and another user may have created one of
+    that name.
     """
-    found = os.lstat(place)
+    found = os.lstat(directory)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _state() -> dict[str, Any]:
-    """What a process is given by its parent."""
+    """What a process inherits from its parent."""
     return {
         "python": sys.executable,
         "arguments": sys.argv,
@@ -159,23 +157,23 @@ def _state() -> dict[str, Any]:
 
 
 def _file_mask() -> int:
-    mask = os.umask(0o077)  # there is no other way to ask for it
+    mask = os.umask(0o077)  # there is no other way to read it
     os.umask(mask)
     return mask
 
 
 def _processors() -> list[int] | None:
-    """Those that the process may run on; None on a system that does not tell."""
+    """The processors that this process may run on; None where the system does not say."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-# ---- the one ahead
+# ---- the prestarted daemon
 
 
 def take_over(number: int, address: str) -> socket.socket | None:
-    """Wait for Java's daemon and become what it is; None if the driver ends before, or it is another kind.
+    """Wait for Java's daemon and take its place. None if the driver ends first, or the two differ.
 
-    The result is to be kept until the end, which it tells to Java's daemon.
+    Keep the connection open until the end: closing it tells Java's daemon to end.
     """
     with socket.socket(fileno=number) as listener:
         try:
@@ -186,7 +184,7 @@ def take_over(number: int, address: str) -> socket.socket | None:
         finally:
             _remove(address)
     streams, state = _received(connection)
-    if state is None or not _began_alike(state) or not _limit_alike(state["limits"]):
+    if state is None or not _imported_alike(state) or not _take_limits(state["limits"]):
         connection.close()
         return None
     _become(streams, state)
@@ -203,26 +201,26 @@ def _received(connection: socket.socket) -> tuple[list[int], dict[str, Any] | No
     return streams, json.loads(text) if text and len(streams) == len(_STREAMS) else None
 
 
-def _began_alike(state: Mapping[str, Any]) -> bool:
-    """Whether imports have found here what they would find in Java's daemon, and what stays is the same."""
+def _imported_alike(state: Mapping[str, Any]) -> bool:
+    """Whether imports found what they would find in Java's daemon, and what cannot change is the same."""
     theirs: dict[str, str] = state["environment"]
-    unlike = {name for name in {*theirs, *os.environ} if theirs.get(name) != os.environ.get(name)}
+    differing = {name for name in {*theirs, *os.environ} if theirs.get(name) != os.environ.get(name)}
     ours = _state()
     return (
-        all(_is_no_matter(name) for name in unlike)
+        all(_is_irrelevant(name) for name in differing)
         and all(state[name] == ours[name] for name in ("python", "directory", "niceness", "processors"))
-        and _imports_alike(state["path"], theirs.get("SPARK_HOME", ""))
+        and _same_path(state["path"], theirs.get("SPARK_HOME", ""))
     )
 
 
-def _is_no_matter(name: str) -> bool:
-    return name in _ANYWAY or (name.startswith(_SPARKS_OWN) and name not in _IMPORTS_LOOK_AT)
+def _is_irrelevant(name: str) -> bool:
+    return name in _IRRELEVANT or (name.startswith(_SPARK_PREFIXES) and name not in _READ_BY_IMPORTS)
 
 
-def _imports_alike(path: list[str], home: str) -> bool:
-    """Whether ``path`` differs from ours only by Java's copy of the PySpark that we have.
+def _same_path(path: list[str], home: str) -> bool:
+    """Whether ``path`` differs from ``sys.path`` only by Java's copy of the same PySpark.
 
-    In front of all others, Java puts archives of its own Spark. Ours is read from its directory.
+    Java puts archives of its own Spark first. This process imports Spark from its directory.
     """
     if not home:
         return path == sys.path
@@ -239,8 +237,8 @@ def _is_our_pyspark(home: str) -> bool:
         return False
 
 
-def _limit_alike(theirs: Mapping[str, tuple[int, int]]) -> bool:
-    """Take their limits; whether that is allowed. Java raises that of open files as far as it may."""
+def _take_limits(theirs: Mapping[str, tuple[int, int]]) -> bool:
+    """Set these resource limits; False if that is not allowed. Java raises its limit of open files."""
     try:
         for name, (soft, hard) in theirs.items():
             number = getattr(resource, name)

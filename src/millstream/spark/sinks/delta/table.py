@@ -8,6 +8,7 @@ again. So nothing can come in between: no other driver, no compaction, no RESTOR
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 import uuid
@@ -23,7 +24,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from millstream.client.chance import between
 from millstream.spark.sinks.base import Progress, SinkError
 from millstream.spark.sinks.delta import progress as delta_progress
 from millstream.spark.sinks.delta.errors import TROUBLE, failed, words
@@ -45,6 +45,8 @@ log = logging.getLogger("millstream.spark")
 _TOKEN: Final = "millstream.commit"
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """What delta-rs does not quote in paths, besides letters and digits."""
+_random: Final = random.Random()
+"""Our own generator: the program's is neither read nor advanced."""
 _PATIENCE_SECONDS: Final = 120.0
 """How long a commit is retried while other commits come first."""
 _CLOCKS_SECONDS: Final = 3_600.0
@@ -271,7 +273,7 @@ class Table:
                 f"the Delta table {self.directory} is written to so often that no commit succeeded within "
                 f"{_PATIENCE_SECONDS:.0f} seconds; nothing was changed, and running again is safe"
             )
-        time.sleep(between(0, min(0.5, 0.005 * 2**attempt)))
+        time.sleep(_random.uniform(0, min(0.5, 0.005 * 2**attempt)))
 
     def _commit(self, seen: DeltaSnapshot, change: CommitPlan) -> bool:
         """Commit as the version after ``seen``; False when that version is another writer's."""

@@ -1,4 +1,4 @@
-"""The parent of Python workers, started ahead of Java: it takes over, or is not missed, and never stays."""
+"""The prestarted daemon takes over, or Java does without it, and it never outlives both."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ import pyspark
 import pytest
 
 from millstream.errors import MillstreamError
-from millstream.spark.runtime import java
-from millstream.spark.runtime.prestart import ADDRESS, Ahead, _began_alike, _limit_alike, _state, hand_over
+from millstream.spark.runtime import session
+from millstream.spark.runtime.prestart import (
+    ADDRESS_VARIABLE,
+    PrestartedDaemon,
+    _imported_alike,
+    _state,
+    _take_limits,
+    hand_over,
+)
 from tests.waiting import SECONDS
 
 ADDED = {
@@ -30,9 +37,9 @@ ADDED = {
 
 
 @pytest.fixture
-def ahead(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead]:
+def prestarted(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrestartedDaemon]:
     monkeypatch.setattr("tempfile.tempdir", str(short_directory))
-    found = Ahead(sys.executable, ADDED)
+    found = PrestartedDaemon(sys.executable, ADDED)
     try:
         yield found
     finally:
@@ -43,14 +50,14 @@ def ahead(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ah
 @pytest.fixture
 def short_directory() -> Iterator[Path]:
     """A path that is short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="ahead-") as directory:
+    with tempfile.TemporaryDirectory(prefix="pre-") as directory:
         yield Path(directory)
 
 
-def end_driver(ahead: Ahead) -> None:
+def end_driver(prestarted: PrestartedDaemon) -> None:
     """What is seen of it when the process that began it ends."""
-    assert ahead._process.stdin is not None
-    ahead._process.stdin.close()
+    assert prestarted._process.stdin is not None
+    prestarted._process.stdin.close()
 
 
 class Java:
@@ -64,7 +71,13 @@ class Java:
             [sys.executable, "-c", become, *daemon] if first else daemon,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **ADDED, "SPARK_BUFFER_SIZE": "65536", ADDRESS: address, **environment},
+            env={
+                **os.environ,
+                **ADDED,
+                "SPARK_BUFFER_SIZE": "65536",
+                ADDRESS_VARIABLE: address,
+                **environment,
+            },
         )
 
     def __enter__(self) -> Java:
@@ -100,69 +113,69 @@ def listening(pid: int) -> set[int]:
     }
 
 
-def test_it_takes_over_and_ends_with_java(ahead: Ahead, short_directory: Path) -> None:
-    with Java(ahead.address, SPARK_REUSE_WORKER="1") as started:
+def test_it_takes_over_and_ends_with_java(prestarted: PrestartedDaemon, short_directory: Path) -> None:
+    with Java(prestarted.address, SPARK_REUSE_WORKER="1") as started:
         port = started.port()
-        assert port in listening(ahead.pid) and port not in listening(started.daemon.pid)
-        assert not list(short_directory.iterdir()), "nobody else shall find it"
-        end_driver(ahead)  # a driver that ends is Java's business now
-        assert ahead._process.poll() is None and started.daemon.poll() is None
+        assert port in listening(prestarted._process.pid) and port not in listening(started.daemon.pid)
+        assert not list(short_directory.iterdir()), "no other process must find it"
+        end_driver(prestarted)  # a driver that ends is Java's business now
+        assert prestarted._process.poll() is None and started.daemon.poll() is None
         started.close()
-        ahead.wait(SECONDS)
+        prestarted.wait(SECONDS)
         started.daemon.wait(SECONDS)
 
 
-def test_it_ends_when_javas_daemon_is_ended(ahead: Ahead) -> None:
+def test_it_ends_when_javas_daemon_is_ended(prestarted: PrestartedDaemon) -> None:
     """Java then closes its pipes, as for any process that has ended."""
-    with Java(ahead.address) as started:
+    with Java(prestarted.address) as started:
         started.port()
         started.daemon.terminate()
         started.daemon.wait(SECONDS)
         started.close()
-        ahead.wait(SECONDS)
+        prestarted.wait(SECONDS)
 
 
-def test_javas_daemon_ends_when_it_is_killed(ahead: Ahead) -> None:
+def test_javas_daemon_ends_when_it_is_killed(prestarted: PrestartedDaemon) -> None:
     """So that Java starts another."""
-    with Java(ahead.address) as started:
+    with Java(prestarted.address) as started:
         started.port()
-        ahead._process.kill()
+        prestarted._process.kill()
         started.daemon.wait(SECONDS)
 
 
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "NUMBA_CPU_NAME"])
-def test_another_environment_is_left_to_java(ahead: Ahead, variable: str) -> None:
-    with Java(ahead.address, **{variable: "3"}) as started:
+def test_another_environment_is_left_to_java(prestarted: PrestartedDaemon, variable: str) -> None:
+    with Java(prestarted.address, **{variable: "3"}) as started:
         assert started.port() in listening(started.daemon.pid)
-        ahead.wait(SECONDS)
+        prestarted.wait(SECONDS)
         started.close()
         started.daemon.wait(SECONDS)
 
 
-def test_javas_daemon_does_not_miss_it(ahead: Ahead) -> None:
-    ahead._process.kill()
-    ahead.wait(SECONDS)
-    with Java(ahead.address) as started:
+def test_javas_daemon_does_not_miss_it(prestarted: PrestartedDaemon) -> None:
+    prestarted._process.kill()
+    prestarted.wait(SECONDS)
+    with Java(prestarted.address) as started:
         assert started.port() in listening(started.daemon.pid)
 
 
-def test_it_ends_with_the_driver(ahead: Ahead, short_directory: Path) -> None:
-    end_driver(ahead)
-    assert ahead.wait(SECONDS) == 0
+def test_it_ends_with_the_driver(prestarted: PrestartedDaemon, short_directory: Path) -> None:
+    end_driver(prestarted)
+    assert prestarted.wait(SECONDS) == 0
     assert not list(short_directory.iterdir())
 
 
 def java_ends() -> None:
-    with java._start_explained():
-        assert ADDRESS in os.environ
+    with session._start_explained():
+        assert ADDRESS_VARIABLE in os.environ
         raise RuntimeError("Java has ended")
 
 
-def test_it_ends_with_a_start_that_failed(ahead: Ahead, short_directory: Path) -> None:
-    with pytest.raises(MillstreamError, match="Spark does not start"), java._told_to_java(ahead):
+def test_it_ends_with_a_start_that_failed(prestarted: PrestartedDaemon, short_directory: Path) -> None:
+    with pytest.raises(MillstreamError, match="Spark does not start"), session._daemon_address(prestarted):
         java_ends()
-    assert ADDRESS not in os.environ
-    assert ahead._process.poll() is not None and not list(short_directory.iterdir())
+    assert ADDRESS_VARIABLE not in os.environ
+    assert prestarted._process.poll() is not None and not list(short_directory.iterdir())
 
 
 def test_where_it_cannot_be_started_java_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -171,8 +184,8 @@ def test_where_it_cannot_be_started_java_does(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("tempfile.tempdir", str(long))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    settings = java._settings("local[2]", {}, ())
-    assert java._daemon_ahead("local[2]", settings) is None
+    settings = session._settings("local[2]", {}, ())
+    assert session._prestart_daemon("local[2]", settings) is None
     assert not list(long.iterdir())
 
 
@@ -187,21 +200,21 @@ def test_where_it_cannot_be_started_java_does(monkeypatch: pytest.MonkeyPatch, t
 def test_another_daemon_is_not_begun(
     monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], home: str | None
 ) -> None:
-    monkeypatch.setattr(java, "Ahead", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.setattr(session, "PrestartedDaemon", lambda *_: pytest.fail("it was begun"))
     monkeypatch.delenv("SPARK_HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("SPARK_HOME", home)
-    assert java._daemon_ahead(master, java._settings(master, conf, ())) is None
+    assert session._prestart_daemon(master, session._settings(master, conf, ())) is None
 
 
 PROGRAM = """
 import os
-from millstream.spark.runtime.java import load_session
+from millstream.spark.runtime.session import load_session
 
 spark = load_session("local[2]", queries=False, **{"spark.driver.memory": "512m"})
-assert "MILLSTREAM_DAEMON_AHEAD" not in os.environ
+assert "MILLSTREAM_PRESTARTED_DAEMON" not in os.environ
 parents = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getppid()).collect()
-assert set(parents) == {spark._ahead.pid}, (parents, spark._ahead.pid)
+assert set(parents) == {spark._daemon.pid}, (parents, spark._daemon.pid)
 
 from pyspark.sql import SparkSession
 
@@ -211,13 +224,13 @@ doubled = spark.range(3).mapInArrow(lambda batches: batches, "id LONG").collect(
 assert len(doubled) == 3
 assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
 spark.stop()
-spark._ahead.wait(60)
+spark._daemon.wait(60)
 print("fine")
 """
 
 
 def test_a_session_without_queries(tmp_path: Path) -> None:
-    """Its workers come from the one ahead; and it makes a query after all."""
+    """Its workers come from the prestarted daemon, and it runs a query after all."""
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)}
     environment.pop("SPARK_HOME", None)
     command = [sys.executable, "-c", PROGRAM]
@@ -228,10 +241,10 @@ def test_a_session_without_queries(tmp_path: Path) -> None:
 def test_what_anybody_could_have_put_there_is_not_trusted(
     short_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one ahead is long gone, and its directory too: somebody else has made it again, and listens."""
+    """The prestarted daemon is long gone, with its directory: another user has recreated it, and listens."""
     short_directory.chmod(0o755)
     address = str(short_directory / "daemon")
-    monkeypatch.setenv(ADDRESS, address)
+    monkeypatch.setenv(ADDRESS_VARIABLE, address)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(1)
@@ -241,7 +254,7 @@ def test_what_anybody_could_have_put_there_is_not_trusted(
             listener.accept()
 
 
-# -- the one ahead is used only as what Java would have started
+# -- a prestarted daemon is used only if it is what Java would have started
 
 
 def limits_of(pid: int, kind: str) -> list[str]:
@@ -250,16 +263,16 @@ def limits_of(pid: int, kind: str) -> list[str]:
     return next(line for line in lines if line.startswith(kind))[len(kind) :].split()[:2]
 
 
-def test_it_takes_the_limits_of_javas_daemon(ahead: Ahead) -> None:
+def test_it_takes_the_limits_of_javas_daemon(prestarted: PrestartedDaemon) -> None:
     """Java raises the number of open files as far as it may, and its children have that."""
     hard = limits_of(os.getpid(), "Max open files")[1]
     first = f"import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (321, {hard}))"
-    with Java(ahead.address, first=first) as started:
-        assert started.port() in listening(ahead.pid)
-        assert limits_of(ahead.pid, "Max open files") == ["321", hard]
+    with Java(prestarted.address, first=first) as started:
+        assert started.port() in listening(prestarted._process.pid)
+        assert limits_of(prestarted._process.pid, "Max open files") == ["321", hard]
 
 
-def test_it_takes_the_signals_and_the_mask_of_javas_daemon(ahead: Ahead) -> None:
+def test_it_takes_the_signals_and_the_mask_of_javas_daemon(prestarted: PrestartedDaemon) -> None:
     """PySpark has its Java ignore Ctrl-C, and Java blocks a signal."""
     first = """
 import os, signal
@@ -267,9 +280,9 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGQUIT])
 os.umask(0o027)
 """
-    with Java(ahead.address, first=first) as started:
-        assert started.port() in listening(ahead.pid)
-        lines = Path(f"/proc/{ahead.pid}/status").read_text().splitlines()
+    with Java(prestarted.address, first=first) as started:
+        assert started.port() in listening(prestarted._process.pid)
+        lines = Path(f"/proc/{prestarted._process.pid}/status").read_text().splitlines()
         status = {name: value.strip() for name, value in (line.split(":", 1) for line in lines)}
         assert int(status["SigIgn"], 16) & 1 << signal.SIGINT - 1
         assert int(status["SigBlk"], 16) == 1 << signal.SIGQUIT - 1
@@ -279,8 +292,8 @@ os.umask(0o027)
 @pytest.mark.parametrize("name", ["python", "directory", "niceness", "processors"])
 def test_what_cannot_be_made_alike_is_left_to_java(name: str) -> None:
     state = _state()
-    assert _began_alike(state)
-    assert not _began_alike({**state, name: "another"})
+    assert _imported_alike(state)
+    assert not _imported_alike({**state, name: "another"})
 
 
 def test_limits_that_must_not_be_raised_are_left_to_java(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,8 +301,8 @@ def test_limits_that_must_not_be_raised_are_left_to_java(monkeypatch: pytest.Mon
         raise ValueError("not allowed to raise maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert _limit_alike({"RLIMIT_NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)})
-    assert not _limit_alike({"RLIMIT_NOFILE": (1, 1)})
+    assert _take_limits({"RLIMIT_NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)})
+    assert not _take_limits({"RLIMIT_NOFILE": (1, 1)})
 
 
 @pytest.mark.parametrize(
@@ -298,27 +311,29 @@ def test_limits_that_must_not_be_raised_are_left_to_java(monkeypatch: pytest.Mon
 )
 def test_other_variables_are_left_to_java(variable: str) -> None:
     state = _state()
-    assert not _began_alike({**state, "environment": {**state["environment"], variable: "1"}})
+    assert not _imported_alike({**state, "environment": {**state["environment"], variable: "1"}})
 
 
 def test_another_path_is_left_to_java() -> None:
     """As of spark.executorEnv.PYTHONPATH: what is found there may be another than what was imported."""
     state = _state()
-    assert not _began_alike({**state, "path": [state["path"][0], "/mine", *state["path"][1:]]})
+    assert not _imported_alike({**state, "path": [state["path"][0], "/mine", *state["path"][1:]]})
 
 
 def test_another_spark_is_left_to_java(tmp_path: Path) -> None:
     state = _state()
-    assert not _began_alike({**state, "environment": {**state["environment"], "SPARK_HOME": str(tmp_path)}})
+    assert not _imported_alike(
+        {**state, "environment": {**state["environment"], "SPARK_HOME": str(tmp_path)}}
+    )
 
 
-def test_javas_own_archives_of_the_same_spark_are_no_difference(ahead: Ahead) -> None:
+def test_javas_own_archives_of_the_same_spark_are_no_difference(prestarted: PrestartedDaemon) -> None:
     home = Path(pyspark.__file__).parent
     archives = [*(home / "python" / "lib").glob("*.zip"), *(home / "jars").glob("spark-core_*.jar")]
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*map(str, archives), *([inherited] if inherited else [])])
-    with Java(ahead.address, SPARK_HOME=str(home), PYTHONPATH=path) as started:
-        assert started.port() in listening(ahead.pid)
+    with Java(prestarted.address, SPARK_HOME=str(home), PYTHONPATH=path) as started:
+        assert started.port() in listening(prestarted._process.pid)
 
 
 @pytest.mark.parametrize(
@@ -333,38 +348,40 @@ def test_javas_own_archives_of_the_same_spark_are_no_difference(ahead: Ahead) ->
 def test_it_is_not_begun_where_java_would_not_begin_the_same(
     monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, object], environment: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(java, "Ahead", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.setattr(session, "PrestartedDaemon", lambda *_: pytest.fail("it was begun"))
     monkeypatch.delenv("SPARK_HOME", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert java._daemon_ahead(master, java._settings(master, conf, ())) is None
+    assert session._prestart_daemon(master, session._settings(master, conf, ())) is None
 
 
 def test_it_begins_with_the_environment_of_sparks_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is in no setting of this program's alone: Spark decides about some of it."""
     begun: list[tuple[str, dict[str, str]]] = []
-    monkeypatch.setattr(java, "Ahead", lambda *given: begun.append(given))
+    monkeypatch.setattr(session, "PrestartedDaemon", lambda *given: begun.append(given))
     for name in ("SPARK_HOME", "PYSPARK_GATEWAY_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.setenv("PYTHONHASHSEED", "5")
     conf = {"spark.executorEnv.TZ": "UTC", "spark.task.cpus": 2, "spark.pyspark.python": "/usr/bin/other"}
-    java._daemon_ahead("local[4]", java._settings("local[4]", conf, ()))
+    session._prestart_daemon("local[4]", session._settings("local[4]", conf, ()))
     wanted = {"OMP_NUM_THREADS": "2", "TZ": "UTC", "PYTHONHASHSEED": "5", "PYTHONUNBUFFERED": "YES"}
     assert begun == [("/opt/python", wanted)]
 
 
-def test_one_that_nobody_has_asked_for_ends_with_the_session(ahead: Ahead, short_directory: Path) -> None:
-    ahead.close()
-    assert ahead._process.poll() is not None and not list(short_directory.iterdir())
+def test_one_that_is_unused_ends_with_the_session(
+    prestarted: PrestartedDaemon, short_directory: Path
+) -> None:
+    prestarted.close()
+    assert prestarted._process.poll() is not None and not list(short_directory.iterdir())
 
 
-def test_one_that_has_taken_over_is_left_to_spark(ahead: Ahead) -> None:
-    with Java(ahead.address) as started:
+def test_one_that_has_taken_over_is_left_to_spark(prestarted: PrestartedDaemon) -> None:
+    with Java(prestarted.address) as started:
         started.port()
         started.daemon.terminate()
         started.daemon.wait(SECONDS)
         started.close()
-        ahead.close()
-        assert ahead._process.returncode in (0, 1), "it was not killed"
+        prestarted.close()
+        assert prestarted._process.returncode in (0, 1), "it was not killed"

@@ -1,0 +1,59 @@
+"""The tasks of a read: one range of offsets each, read in a Python worker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from millstream.spark.planning.losses import LostRange, lost_error
+from millstream.spark.planning.ranges import OffsetRange, split
+from millstream.spark.reading.memory import keep_freed
+from millstream.spark.reading.reader import read_range
+from millstream.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("millstream.spark")
+
+
+class RangeReader:
+    """Plans tasks on the driver and reads them in the workers, to which it is pickled."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def tasks(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+        """One task for each range, or for each piece of a large range."""
+        options = self._options
+        pieces = split(
+            ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
+        )
+        return [InputPartition(part) for part in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        part = getattr(partition, "value", None)
+        if not isinstance(part, OffsetRange):  # Spark's placeholder if there is nothing to read
+            return iter(())
+        keep_freed()
+        options = self._options
+        return read_range(
+            options.settings,
+            part,
+            headers=options.include_headers,
+            columns=self._columns,
+            fail_on_data_loss=options.fail_on_data_loss,
+            stall_seconds=options.stall_ms / 1000,
+        )
+
+    def report(self, losses: Sequence[LostRange]) -> None:
+        """Raise DataLostError, or log the losses with ``failOnDataLoss=false``."""
+        if losses and self._options.fail_on_data_loss:
+            raise lost_error(losses)
+        for loss in losses:
+            log.warning("lost and skipped: %s", loss)
