@@ -214,7 +214,7 @@ from millstream.spark.runtime.session import load_session
 spark = load_session("local[2]", queries=False, **{"spark.driver.memory": "512m"})
 assert "MILLSTREAM_PRESTARTED_DAEMON" not in os.environ
 parents = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getppid()).collect()
-assert set(parents) == {spark._daemon.pid}, (parents, spark._daemon.pid)
+assert set(parents) == {spark._daemon._process.pid}, (parents, spark._daemon._process.pid)
 
 from pyspark.sql import SparkSession
 

@@ -12,7 +12,7 @@ from millstream.spark.planning.ranges import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
-class LostRange:
+class DataLoss:
     """Offsets that should be read and are gone, and why."""
 
     lost: OffsetRange
@@ -22,7 +22,7 @@ class LostRange:
         return f"{self.lost} ({self.reason})"
 
 
-def lost_error(losses: Iterable[LostRange]) -> DataLostError:
+def lost_error(losses: Iterable[DataLoss]) -> DataLostError:
     """The error that names all losses."""
     found = list(losses)
     ranges = [(one.lost.topic, one.lost.partition, one.lost.start, one.lost.end) for one in found]
@@ -33,14 +33,14 @@ def lost_error(losses: Iterable[LostRange]) -> DataLostError:
     )
 
 
-def starts_at(each: TopicPartition, start: int, end: int, log_start: int) -> LostRange:
+def starts_at(each: TopicPartition, start: int, end: int, log_start: int) -> DataLoss:
     """[start, end) is lost because the log starts after it."""
-    return LostRange(OffsetRange(each.topic, each.partition, start, end), f"the log starts at {log_start}")
+    return DataLoss(OffsetRange(each.topic, each.partition, start, end), f"the log starts at {log_start}")
 
 
-def ends_at(each: TopicPartition, start: int, end: int, log_end: int) -> LostRange:
+def ends_at(each: TopicPartition, start: int, end: int, log_end: int) -> DataLoss:
     """[start, end) is lost because the log ends before it."""
-    return LostRange(OffsetRange(each.topic, each.partition, start, end), f"the log ends at {log_end}")
+    return DataLoss(OffsetRange(each.topic, each.partition, start, end), f"the log ends at {log_end}")
 
 
 def vanished(known: StreamOffset, topic_ids: Mapping[str, str], there: Iterable[TopicPartition]) -> set[str]:
@@ -66,7 +66,7 @@ def went_back(known: StreamOffset, latest: Offsets) -> set[TopicPartition]:
     return {each for each, offset in known.offsets.items() if each in latest and latest[each] < offset}
 
 
-def losses_of_topics(known: StreamOffset, now: ClusterOffsets) -> list[LostRange]:
+def losses_of_topics(known: StreamOffset, now: ClusterOffsets) -> list[DataLoss]:
     """What a stream lost between two batches. Call it after doubtful answers were asked for again."""
     replaced = recreated(known, now.topic_ids)
     gone = vanished(known, now.topic_ids, now.partitions) - replaced
@@ -75,17 +75,17 @@ def losses_of_topics(known: StreamOffset, now: ClusterOffsets) -> list[LostRange
         nothing = OffsetRange(each.topic, each.partition, offset, offset)
         if each.topic in replaced:
             reason = "the topic was deleted and recreated: what was unread then is unknown"
-            losses.append(LostRange(nothing, reason))
+            losses.append(DataLoss(nothing, reason))
         elif each.topic in gone and each not in now.partitions:
             reason = "the topic or partition no longer exists, or is no longer subscribed to"
-            losses.append(LostRange(nothing, reason))
+            losses.append(DataLoss(nothing, reason))
         elif each in went_back(known, now.latest):
             cut = OffsetRange(each.topic, each.partition, now.latest[each], offset)
-            losses.append(LostRange(cut, "the log was truncated: its new records would count as read"))
+            losses.append(DataLoss(cut, "the log was truncated: its new records would count as read"))
     return losses
 
 
-def losses_of_ranges(ranges: Iterable[OffsetRange], earliest: Offsets) -> list[LostRange]:
+def losses_of_ranges(ranges: Iterable[OffsetRange], earliest: Offsets) -> list[DataLoss]:
     """What retention has deleted from ``ranges``."""
     losses = []
     for part in ranges:
@@ -95,7 +95,7 @@ def losses_of_ranges(ranges: Iterable[OffsetRange], earliest: Offsets) -> list[L
     return losses
 
 
-def losses_of_new_partitions(known: StreamOffset, settled: StreamOffset) -> list[LostRange]:
+def losses_of_new_partitions(known: StreamOffset, settled: StreamOffset) -> list[DataLoss]:
     """What partitions that are new to the stream lost before they were first read."""
     return [
         starts_at(each, 0, offset, offset)
@@ -104,7 +104,7 @@ def losses_of_new_partitions(known: StreamOffset, settled: StreamOffset) -> list
     ]
 
 
-def without(ranges: Iterable[OffsetRange], losses: Iterable[LostRange]) -> list[OffsetRange]:
+def without(ranges: Iterable[OffsetRange], losses: Iterable[DataLoss]) -> list[OffsetRange]:
     """``ranges`` without what retention has deleted from their beginnings."""
     moved = {loss.lost.topic_partition: loss.lost.end for loss in losses}
     kept = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from millstream.errors import ConfigError
 from millstream.model import TopicPartition
-from millstream.spark.planning.losses import LostRange, ends_at, losses_of_ranges, starts_at, without
+from millstream.spark.planning.losses import DataLoss, ends_at, losses_of_ranges, starts_at, without
 from millstream.spark.planning.offsets import EARLIEST, LATEST, ClusterOffsets, Offsets
 from millstream.spark.planning.ranges import OffsetRange, ranges_between
 from millstream.spark.source.client import SourceClient
@@ -72,7 +72,7 @@ def is_moving(bound: OffsetBound) -> bool:
 
 def starts(
     options: SourceOptions, now: ClusterOffsets, client: SourceClient
-) -> tuple[dict[TopicPartition, int], list[LostRange]]:
+) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
     """Where a stream starts, within the log, and what is lost because its start is outside."""
     wanted = resolve(options.starting, now, client)
     now = _confirmed(wanted, now, client)
@@ -89,7 +89,7 @@ def starts(
 
 def batch_ranges(
     options: SourceOptions, now: ClusterOffsets, client: SourceClient
-) -> tuple[list[OffsetRange], list[LostRange]]:
+) -> tuple[list[OffsetRange], list[DataLoss]]:
     """What a batch reads, and which of its offsets are lost."""
     start = resolve(options.starting, now, client)
     now = _confirmed(start, now, client)
@@ -122,7 +122,7 @@ def _confirmed(start: Offsets, now: ClusterOffsets, client: SourceClient) -> Clu
     return client.retry(ask, is_doubtful) if is_doubtful(now) else now
 
 
-def _after_the_end(start: Offsets, end: Offsets, now: ClusterOffsets) -> list[LostRange]:
+def _after_the_end(start: Offsets, end: Offsets, now: ClusterOffsets) -> list[DataLoss]:
     """Starts after the end of the log: it was truncated, or the topic recreated, and all in it is unread."""
     return [
         ends_at(each, last, offset, last)

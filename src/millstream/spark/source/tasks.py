@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from millstream.spark.planning.losses import LostRange, lost_error
+from millstream.spark.planning.losses import DataLoss, lost_error
 from millstream.spark.planning.ranges import OffsetRange, split
 from millstream.spark.reading.memory import keep_freed
 from millstream.spark.reading.reader import read_range
@@ -51,7 +51,7 @@ class RangeReader:
             stall_seconds=options.stall_ms / 1000,
         )
 
-    def report(self, losses: Sequence[LostRange]) -> None:
+    def report(self, losses: Sequence[DataLoss]) -> None:
         """Raise DataLostError, or log the losses with ``failOnDataLoss=false``."""
         if losses and self._options.fail_on_data_loss:
             raise lost_error(losses)
