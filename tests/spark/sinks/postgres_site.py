@@ -91,7 +91,7 @@ class PostgresSite:
 @contextmanager
 def _instead(transaction: Transaction) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgres_commit, "unhurried", transaction)
+        patch.setattr(postgres_commit, "without_timeouts", transaction)
         yield
 
 

@@ -71,7 +71,7 @@ def test_a_table_that_rows_do_not_fit_any_more(
 
 BROKEN = {
     "a check": ("ALTER TABLE {} ADD CHECK (id < 7)", "violates check constraint.* keep such rows out"),
-    "gone": ("ALTER TABLE {} RENAME TO elsewhere", "dropped or renamed it: run the load again"),
+    "gone": ("ALTER TABLE {} RENAME TO elsewhere", "dropped or renamed: run the load again"),
 }
 
 

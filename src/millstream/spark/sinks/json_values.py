@@ -1,4 +1,4 @@
-"""Values as JSON, for jsonb columns and for the records of a topic, and a record's headers in and out of it.
+"""Values as JSON, for jsonb columns and for records of a topic; record headers to and from JSON.
 
 Bytes are base64; decimals, dates and times are text, numbers that JSON lacks (NaN) too; a map with keys that
 are not text is a list of its entries. A header is ``{"key": …, "value": base64 or null}``. Where a header's
@@ -39,7 +39,7 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON types."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -55,12 +55,12 @@ def plain(value: Any) -> Any:
 
 
 def headers_of(value: list[dict[str, str | None]] | None) -> list[dict[str, Any]] | None:
-    """The headers of a record, from what jsonb gives back."""
+    """The headers of a record, from a jsonb value."""
     return None if value is None else [{"key": _key(each), "value": _bytes(each["value"])} for each in value]
 
 
 def has_nul(value: Any) -> bool:
-    """Whether a character U+0000 is in some text in it."""
+    """Whether any text in a value has the character U+0000."""
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):

@@ -1,13 +1,12 @@
-"""One commit: progress, rows, rejected rows and lost ranges in one transaction.
+"""The commit of a cycle: progress, rows, rejected rows and lost ranges in one transaction.
 
-The progress rows come first. Each is compared and set by one statement, which waits for any other
-transaction that has touched the row and then looks at what that one left: of two drivers that start from the
-same progress one moves it, the other finds it moved. Partitions are taken in order, so that two commits
-cannot wait for each other.
+The progress rows come first. Each is compared and set by one statement, which waits for any other transaction
+that has changed the row and then sees its result: of two drivers that start from the same progress, one moves
+it and the other finds it moved. Partitions are updated in order, so two commits cannot deadlock.
 
-The transaction holds an advisory lock named after the cycle. Who lost the connection, and with it the answer,
-takes that lock on another one: by then the transaction has ended, one way or the other, and the progress rows
-tell which, as they keep the id of the cycle that wrote them.
+The transaction holds an advisory lock named after the cycle. If the connection is lost during the commit, a
+new connection takes that lock: by then the transaction has ended, and the progress rows show how, as they
+hold the id of the cycle that wrote them.
 """
 
 from __future__ import annotations
@@ -29,18 +28,17 @@ from millstream.spark.sinks.base import (
     SinkError,
     SinkUnavailableError,
     Tables,
-    label_column,
 )
 from millstream.spark.sinks.postgres.database import Connection, Database, without_timeouts
-from millstream.spark.sinks.postgres.guard import RowCountGuard, Span, hold
+from millstream.spark.sinks.postgres.guard import RowCountGuard, hold
 from millstream.spark.sinks.postgres.moving import drop_moved, move
-from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
+from millstream.spark.sinks.postgres.names import REJECTED, RowRange, TableName, in_range, placed
 from millstream.spark.sinks.postgres.tables import REJECTED_POSITIONS, add_labels
 
 _PATIENCE_S: Final = 60.0
-"""How long to look for the outcome of a commit whose connection was lost."""
+"""How long to try to read the outcome of a commit whose connection was lost."""
 _GRACE_MS: Final = 5_000
-"""How long its transaction may go on before it is ended: it may wait for a client that is gone."""
+"""How long its transaction may run before it is terminated: it may wait for a client that is gone."""
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _HOLDERS: Final = (
@@ -59,9 +57,7 @@ _NEXT: Final = sql.SQL(
     'WHERE group_id = %s AND table_name = %s AND topic = %s AND "partition" = %s '
     "AND topic_id = %s AND next_offset = %s AND high_offset = %s AND low_offset = %s AND gap_end = %s"
 )
-_REPLACED: Final = sql.SQL("DELETE FROM {} WHERE {} = %s AND {} = %s AND {} >= %s AND {} < %s")
-_LABELLED: Final = sql.SQL(" AND {} = %s")
-_BEGUN_ANEW: Final = sql.SQL(
+_STALE_REJECTED: Final = sql.SQL(
     'DELETE FROM {} WHERE topic = %s AND "partition" = %s AND "offset" >= %s AND NOT EXISTS '
     '(SELECT FROM {} WHERE group_id <> %s AND table_name = %s AND topic = %s AND "partition" = %s)'
 )
@@ -74,11 +70,11 @@ _LOST: Final = sql.SQL(
 def read_progress(
     connection: Connection, name: TableName, group_id: str
 ) -> dict[TopicPartition, tuple[Progress, str]]:
-    """How far each partition has come, and the cycle that brought it there."""
+    """Each partition's progress, and the id of the cycle that wrote it."""
     found = connection.execute(
         sql.SQL(
             'SELECT topic, "partition", next_offset, high_offset, topic_id, cycle_id, '
-            "coalesce((to_jsonb(p) ->> 'remade')::bigint, 0), "  # an earlier version has no such columns
+            "coalesce((to_jsonb(p) ->> 'remade')::bigint, 0), "  # earlier versions lack these columns
             "coalesce((to_jsonb(p) ->> 'low_offset')::bigint, 0), "
             "coalesce((to_jsonb(p) ->> 'gap_end')::bigint, 0) "
             "FROM {} AS p WHERE group_id = %s AND table_name = %s"
@@ -95,7 +91,7 @@ def read_progress(
 
 
 def read_groups(connection: Connection, name: TableName) -> dict[str, set[str]]:
-    """Which groups have progress in the table, by topic."""
+    """The groups that have progress in the table, by topic."""
     statement = sql.SQL("SELECT DISTINCT topic, group_id FROM {} WHERE table_name = %s")
     found: dict[str, set[str]] = {}
     for topic, group_id in connection.execute(statement.format(placed(name.progress)), [name.table]):
@@ -104,7 +100,7 @@ def read_groups(connection: Connection, name: TableName) -> dict[str, set[str]]:
 
 
 class CycleCommit:
-    """The commit of one cycle into one table; see the module."""
+    """The commit of one cycle; see the module."""
 
     def __init__(self, database: Database, name: TableName, tables: Tables, cycle: Cycle) -> None:
         self._database = database
@@ -113,13 +109,13 @@ class CycleCommit:
         self._cycle = cycle
         self._advances = sorted(cycle.advances, key=lambda step: (step.topic, step.partition))
         self._labels = {
-            TopicPartition(step.topic, step.partition): label
+            step.where: label
             for step in self._advances
             if (label := step.after(step.expected.rows).label) is not None
         }
 
     def run(self, connection: Connection) -> None:
-        """Returns when everything is there, and was read back; raises when nothing is."""
+        """Commit, and read the progress back; raises when nothing was committed."""
         try:
             with without_timeouts(connection):
                 connection.execute(_LOCK, [self._cycle.cycle_id])
@@ -127,7 +123,7 @@ class CycleCommit:
         except psycopg.OperationalError:
             if not connection.closed:
                 raise
-            self._find_out()  # nobody has told what the server did
+            self._find_out()
         else:
             self._read_back(connection)
 
@@ -150,11 +146,11 @@ class CycleCommit:
     # -- progress
 
     def _move_progress(self, connection: Connection) -> None:
-        """Compare and set; whoever came first keeps the others waiting here until its transaction ends."""
+        """Compare and set the progress; waits here while another commit's transaction runs."""
         if self._tables.rejected is not None and any(
             step.expected.rows != step.expected.rejected for step in self._advances
         ):
-            raise self._conflict(connection)  # here both tables have one progress
+            raise self._conflict(connection)  # both tables must have the same progress
         further = [step for step in self._advances if step.expected.rows is not None]
         first = [step for step in self._advances if step.expected.rows is None]
         if self._changed(connection, _NEXT, [self._next(step) for step in further]) < len(further):
@@ -196,15 +192,15 @@ class CycleCommit:
         return self._conflict_of(read_progress(connection, self._name, self._cycle.group_id))
 
     def _conflict_of(self, found: Mapping[TopicPartition, tuple[Progress, str]]) -> ProgressConflictError:
-        """Which partitions are not where the cycle started from, and which cycle moved them."""
+        """Names the partitions whose progress is not the expected one, and the cycle that moved them."""
         moved = []
         for step in self._advances:
-            now = found.get(TopicPartition(step.topic, step.partition))
+            now = found.get(step.where)
             if (now and now[0]) != step.expected.rows:
-                moved.append(f"{step.topic}-{step.partition} {_told(step.expected.rows, now)}")
-        what = "; ".join(moved) or "it was moved at this moment"
+                moved.append(f"{step.where} {_told(step.expected.rows, now)}")
+        what = "; ".join(moved) or "at this moment"
         return ProgressConflictError(
-            f"the group {self._cycle.group_id} has moved in the table {self._name}: {what}"
+            f"another driver moved the group {self._cycle.group_id} in the table {self._name}: {what}"
         )
 
     # -- rows
@@ -212,31 +208,28 @@ class CycleCommit:
     def _replace(self, connection: Connection) -> None:
         for step in self._advances:
             if step.expected.rows is None and self._tables.rejected is not None:
-                self._begin(connection, step)
+                self._delete_stale(connection, step)
             if step.replaces(step.expected.rows):
                 self._delete(connection, self._name.rows, self._tables.positions, step)
                 if self._tables.rejected is not None:
                     self._delete(connection, self._name.rejected, REJECTED_POSITIONS, step)
 
-    def _begin(self, connection: Connection, step: Advance) -> None:
-        """A table that someone dropped is loaded again, and rejects again what it rejected before: its
-        rejected rows are still there. Those before the start stay, as nobody will read them again.
+    def _delete_stale(self, connection: Connection, step: Advance) -> None:
+        """Delete rejected rows of a dropped table that is loaded again, as they will be rejected again. Those
+        before the start stay: they are not read again.
         """
-        statement = _BEGUN_ANEW.format(placed(self._name.rejected), placed(self._name.progress))
-        where = [step.topic, step.partition]
-        connection.execute(statement, [*where, step.start, self._cycle.group_id, self._name.table, *where])
+        statement = _STALE_REJECTED.format(placed(self._name.rejected), placed(self._name.progress))
+        group = [self._cycle.group_id, self._name.table]
+        connection.execute(statement, [*step.where, step.start, *group, *step.where])
 
     def _delete(
         self, connection: Connection, table: sql.Identifier, positions: tuple[str, str, str], step: Advance
     ) -> None:
-        topic, partition, offset = map(sql.Identifier, positions)
-        statement = _REPLACED.format(placed(table), topic, partition, offset, offset)
-        values: list[object] = [step.topic, step.partition, step.start, step.end]
-        label = self._labels.get(TopicPartition(step.topic, step.partition))
-        if label is not None:  # rows of earlier topics of this name stay
-            statement += _LABELLED.format(sql.Identifier(label_column(positions)))
-            values.append(label)
-        connection.execute(statement, values)
+        condition, values = in_range(positions, self._rows(step))
+        connection.execute(sql.SQL("DELETE FROM {} WHERE ").format(placed(table)) + condition, values)
+
+    def _rows(self, step: Advance) -> RowRange:
+        return RowRange(*step.where, step.start, step.end, self._labels.get(step.where))
 
     def _hold(self, connection: Connection) -> set[str]:
         rejects = any(written.rejected for written in self._cycle.written)
@@ -244,21 +237,19 @@ class CycleCommit:
         return hold(connection, self._name, self._tables, with_rejected=rejects or replaces)
 
     def _guards(self, watched: Container[str]) -> list[tuple[RowCountGuard, int]]:
-        """For tables with triggers or rules: what looks at them, and how many rows each is given."""
-        spans = [self._span(step) for step in self._advances]
+        """For each table with triggers or rules: its guard, and how many rows are written to it."""
+        emptied: list[RowRange] = []
+        others: list[RowRange] = []
+        for step in self._advances:
+            (emptied if step.replaces(step.expected.rows) else others).append(self._rows(step))
         found = []
         if self._name.table in watched:
             count = sum(written.rows for written in self._cycle.written)
-            found.append((RowCountGuard(self._name.rows, self._tables.positions, spans), count))
+            found.append((RowCountGuard(self._name.rows, self._tables.positions, emptied, others), count))
         if self._name.table + REJECTED in watched:
             count = sum(written.rejected for written in self._cycle.written)
-            found.append((RowCountGuard(self._name.rejected, REJECTED_POSITIONS, spans), count))
+            found.append((RowCountGuard(self._name.rejected, REJECTED_POSITIONS, emptied, others), count))
         return found
-
-    def _span(self, step: Advance) -> Span:
-        label = self._labels.get(TopicPartition(step.topic, step.partition))
-        is_empty = step.replaces(step.expected.rows)
-        return Span(step.topic, step.partition, step.start, step.end, label, is_empty)
 
     def _add_lost(self, connection: Connection) -> None:
         if not self._cycle.lost:
@@ -269,29 +260,29 @@ class CycleCommit:
             )
 
     def _lost_row(self, lost: LostRange) -> list[object]:
-        where = [lost.topic, lost.partition, lost.start, lost.end]
-        return [self._cycle.group_id, *where, lost.reason.value, lost.noticed_at, self._cycle.cycle_id]
+        offsets = [lost.topic, lost.partition, lost.start, lost.end]
+        return [self._cycle.group_id, *offsets, lost.reason.value, lost.noticed_at, self._cycle.cycle_id]
 
     # -- afterwards
 
     def _read_back(self, connection: Connection) -> None:
-        """What was committed is there, or somebody has gone on from it."""
+        """Raise unless the progress is what was committed, or has moved on from it."""
         found = read_progress(connection, self._name, self._cycle.group_id)
         for step in self._advances:
-            now = found.get(TopicPartition(step.topic, step.partition))
+            now = found.get(step.where)
             after = step.after(step.expected.rows)
             ours = now == (after, self._cycle.cycle_id)
             if not ours and (now is None or now[1] == self._cycle.cycle_id or now[0] == step.expected.rows):
                 raise SinkError(
-                    f"{self._database.address.name}: the progress of {step.topic}-{step.partition} was "
-                    f"committed as {step.end} and reads {'nothing' if now is None else now[0].next_offset}: "
-                    f"is there a trigger on the tables, or a pool that answers for the database?"
+                    f"{self._database.address.name}: the progress of {step.where} was committed as "
+                    f"{step.end} and reads {'nothing' if now is None else now[0].next_offset}: is there a "
+                    "trigger on the tables, or a connection pool that answers for the database?"
                 )
 
     def _find_out(self) -> None:
-        """Returns when the transaction was committed; raises when it was not, or when nobody can tell."""
+        """Return if the transaction was committed; raise if it was not, or if that is unknown."""
         found = self._progress_afterwards()
-        now = [found.get(TopicPartition(step.topic, step.partition)) for step in self._advances]
+        now = [found.get(step.where) for step in self._advances]
         if all(each is not None and each[1] == self._cycle.cycle_id for each in now):
             return
         if any(
@@ -314,24 +305,24 @@ class CycleCommit:
                 if time.monotonic() >= deadline_s:
                     raise SinkUnavailableError(
                         f"{self._database.address.name}: the connection was lost during a commit, and the "
-                        f"database cannot be asked whether it was done ({' '.join(str(error).split())}); "
-                        f"rerunning is safe: a load goes on from what the table says"
+                        f"database does not say whether it was made ({' '.join(str(error).split())}); "
+                        "rerunning is safe: a load continues from the progress in the table"
                     ) from error
                 time.sleep(0.2)
 
     def _wait_for_end(self, connection: Connection) -> None:
-        """Wait until the lost connection's transaction is over; end it when it takes too long."""
+        """Wait until the lost connection's transaction has ended; terminate it after ``_GRACE_MS``."""
         try:
             with connection.transaction():
                 connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(_GRACE_MS))
                 connection.execute(_LOCK, [self._cycle.cycle_id])
         except psycopg.errors.LockNotAvailable:
             connection.execute(_HOLDERS, [self._cycle.cycle_id])
-            raise  # and look again, until it has ended
+            raise  # the caller tries again until it has ended
 
 
 def _told(expected: Progress | None, now: tuple[Progress, str] | None) -> str:
     before = "nothing" if expected is None else str(expected.next_offset)
     if now is None:
-        return f"was at {before} and has no progress any more"
+        return f"was at {before} and has no progress now"
     return f"was at {before} and is at {now[0].next_offset} (cycle {now[1]})"

@@ -1,4 +1,4 @@
-"""Record batches as PostgreSQL's binary COPY reads them, a column at a time.
+"""Encodes record batches for PostgreSQL's binary COPY, a column at a time.
 
 A row is the number of its fields, then for each field its length and its bytes, everything big-endian; a null
 has the length -1. Each column becomes Arrow arrays of bytes (lengths, contents), and Arrow joins them row by
@@ -28,14 +28,14 @@ HEADER: Final = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER: Final = struct.pack(">h", -1)
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 32 << 20
-"""Of one piece of the stream, about: pieces are copied twice on their way."""
+"""Limits of one piece of the stream: each piece is copied twice."""
 
 Parts = list[Any]
-"""Arrow arrays of bytes: joined row by row they are the field."""
+"""Arrow arrays of bytes: joined row by row, they are the field."""
 
 
 def encoded(batch: pa.RecordBatch, types: tuple[ColumnType, ...]) -> Iterator[memoryview]:
-    """The rows of a batch, in pieces of a sensible size; without the stream's header and trailer."""
+    """The rows of a batch in pieces, without the stream's header and trailer."""
     if not batch.num_rows:
         return
     step = max(1, min(_MOST_ROWS, _MOST_BYTES * batch.num_rows // (batch.nbytes + 1)))
@@ -104,7 +104,7 @@ def _numbers(kind: str, array: pa.Array) -> Parts:
 
 
 def _fixed(values: Any, kind: str, array: pa.Array) -> Parts:
-    """A column whose values all have the same size: lengths and values go as one where there is no null."""
+    """A column of fixed-size values: without nulls, lengths and values are one array."""
     if array.null_count:
         contents = _fixed_width(values.astype(kind))
         return [_lengths(np.full(len(array), np.dtype(kind).itemsize), array), _where_valid(contents, array)]
@@ -144,8 +144,8 @@ def _jsonb(array: pa.Array) -> Parts:
 
 
 def _arrays(array: pa.Array) -> Parts:
-    """Lists: how many dimensions, whether nulls may be there, the elements' type, then size and lower bound
-    of the one dimension (an empty list has none), then the elements as fields.
+    """Lists: the number of dimensions, whether there may be nulls, the elements' type, then the size and
+    lower bound of the one dimension (an empty list has none), then the elements as fields.
     """
     offsets = array.offsets.to_numpy()
     element = column_type(array.type.value_type)

@@ -1,31 +1,27 @@
-"""Tables that others may have changed: held as they are while a transaction writes to them, and looked at
-afterwards where triggers or rules may have made something else of it.
-"""
+"""Guards against changes by others: locks tables during a transaction, and counts rows behind triggers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from psycopg import sql
 
-from millstream.spark.sinks.base import SinkError, Tables, label_column
+from millstream.spark.sinks.base import SinkError, Tables
 from millstream.spark.sinks.postgres.database import Connection
-from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
+from millstream.spark.sinks.postgres.names import REJECTED, RowRange, TableName, in_range, placed
 from millstream.spark.sinks.postgres.relations import check_fit, read_relation
 
 
 def hold(connection: Connection, name: TableName, tables: Tables, *, with_rejected: bool) -> set[str]:
-    """Keep the tables from being altered until the transaction ends; which of them have triggers or rules.
-    The one of rejected rows only where it is written to: a replay at the same moment keeps others from it.
+    """Lock the tables against ALTER until the transaction ends; returns those that have triggers or rules.
 
-    Raises SchemaConflictError where somebody has altered one since it was prepared, so that rows would not
-    fit it, or would be stored as something else.
+    The rejected rows are locked only if they are written to, as a replay locks them for itself. Raises
+    SchemaConflictError where a table was altered since ``prepare``, so that rows would not fit.
     """
     wanted = {name.table: tables.rows}
     if with_rejected and tables.rejected is not None:
         wanted[name.table + REJECTED] = tables.rejected
-    # Without the partitions, which may be many: their columns are those of the whole table.
+    # Without the partitions, which may be many: they have the columns of the whole table.
     names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(name.beside(table)) for table in wanted)
     connection.execute(sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(names))
     watched = set()
@@ -38,64 +34,57 @@ def hold(connection: Connection, name: TableName, tables: Tables, *, with_reject
     return watched
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Rows of one partition, with this label if there is one."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    label: str | None
-    is_empty: bool
-    """Whether what was there has just been deleted."""
-
-
 class RowCountGuard:
-    """Counts what a table with triggers or rules holds of some ranges, before rows come and after."""
+    """Counts what a table with triggers or rules holds of some ranges, before and after rows are written.
 
-    def __init__(self, table: sql.Identifier, positions: tuple[str, str, str], spans: Sequence[Span]) -> None:
+    The rows of ``emptied`` have just been deleted; ``others`` may hold rows.
+    """
+
+    def __init__(
+        self,
+        table: sql.Identifier,
+        positions: tuple[str, str, str],
+        emptied: Sequence[RowRange],
+        others: Sequence[RowRange],
+    ) -> None:
         self._table = table
         self._positions = positions
-        self._spans = spans
+        self._emptied = emptied
+        self._others = others
         self._before = 0
 
     def begin(self, connection: Connection) -> None:
-        """Raise where rows are left that were deleted."""
-        counts = [self._count(connection, span) for span in self._spans]
-        emptied = zip(self._spans, counts, strict=True)
-        check_kept(connection, self._table, sum(count for span, count in emptied if span.is_empty))
-        self._before = sum(counts)
+        """Raise where deleted rows are still there."""
+        check_kept(connection, self._table, self._count(connection, self._emptied))
+        self._before = self._count(connection, self._others)
 
     def end(self, connection: Connection, written: int) -> None:
-        """Raise where not all came that were written, each to its place."""
-        now = sum(self._count(connection, span) for span in self._spans)
+        """Raise where the ranges have not grown by the number of rows that were written."""
+        now = self._count(connection, self._emptied) + self._count(connection, self._others)
         check_written(connection, self._table, written, now - self._before)
 
-    def _count(self, connection: Connection, span: Span) -> int:
-        topic, partition, offset = map(sql.Identifier, self._positions)
-        statement = sql.SQL("SELECT count(*) FROM {} WHERE {} = %s AND {} = %s AND {} >= %s AND {} < %s")
-        composed = statement.format(placed(self._table), topic, partition, offset, offset)
-        values: list[object] = [span.topic, span.partition, span.start, span.end]
-        if span.label is not None:
-            composed += sql.SQL(" AND {} = %s").format(sql.Identifier(label_column(self._positions)))
-            values.append(span.label)
-        (found,) = connection.execute(composed, values).fetchone() or (0,)
-        return int(str(found))
+    def _count(self, connection: Connection, ranges: Sequence[RowRange]) -> int:
+        total = 0
+        for each in ranges:
+            condition, values = in_range(self._positions, each)
+            statement = sql.SQL("SELECT count(*) FROM {} WHERE ").format(placed(self._table)) + condition
+            (found,) = connection.execute(statement, values).fetchone() or (0,)
+            total += int(str(found))
+        return total
 
 
 def check_kept(connection: Connection, table: sql.Identifier, left: int) -> None:
-    """Raise where so many rows are left of those that were deleted."""
+    """Raise where ``left`` rows remain of those that were deleted."""
     if left:
         raise SinkError(
-            f"{table.as_string(connection)}: {left} rows are there still after they were deleted: a trigger "
-            "or rule of the table keeps them. Disable it for the load, or load into another table. Nothing "
+            f"{table.as_string(connection)}: {left} rows remain after they were deleted: a trigger or "
+            "rule of the table keeps them. Disable it for the load, or load into another table. Nothing "
             "was committed, and running again is safe"
         )
 
 
 def check_written(connection: Connection, table: sql.Identifier, written: int, found: int) -> None:
-    """Raise where another number of rows came than were written."""
+    """Raise where the table has ``found`` new rows instead of those ``written``."""
     if found != written:
         raise SinkError(
             f"{table.as_string(connection)}: {written} rows were written and {found} of them are there: a "

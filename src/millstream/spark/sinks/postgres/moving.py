@@ -1,4 +1,4 @@
-"""Staged rows on their way into the tables, inside a transaction."""
+"""Moves staged rows into the tables, inside a transaction."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from millstream.spark.sinks.postgres.tables import REJECTED_POSITIONS
 from millstream.spark.sinks.postgres.types import column_type
 
 Labels = Mapping[TopicPartition, str]
-"""Of the partitions whose rows have one: see ``Progress.label``."""
+"""The labels of those partitions whose rows have one: see ``Progress.label``."""
 
 
 def move(connection: Connection, name: TableName, tables: Tables, written: Written, labels: Labels) -> None:
-    """Put what one attempt staged into the tables."""
+    """Insert what one attempt staged into the tables."""
     staged = Staged.of(written)
     if staged.rows is not None:
         rows = _Moved(staged.rows, tables.rows, tables.positions, written.rows)
@@ -35,7 +35,7 @@ def move(connection: Connection, name: TableName, tables: Tables, written: Writt
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A staging table: its columns, those of them that are positions, and how many rows it has."""
+    """A staging table: its columns, the names of its positions, and how many rows it has."""
 
     staged: str
     schema: pa.Schema
@@ -66,7 +66,7 @@ def _insert(
 
 
 def _label(labels: Labels, positions: tuple[str, str, str]) -> sql.Composable:
-    """The label of a row, by the partition that it came from."""
+    """The label of a row, by its partition."""
     topic, partition = map(sql.Identifier, positions[:2])
     cases = [
         sql.SQL("WHEN {} = {} AND {} = {} THEN {}").format(
@@ -78,12 +78,12 @@ def _label(labels: Labels, positions: tuple[str, str, str]) -> sql.Composable:
 
 
 def drop_moved(connection: Connection, name: TableName, written: Iterable[Written]) -> None:
-    """Drop the tables that were moved, in the same transaction: a crash leaves both or neither."""
+    """Drop the staging tables in the same transaction that inserts their rows."""
     names = [name.beside(each) for one in written for each in Staged.of(one).names]
     if names:
         connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(names)))
 
 
 def all_there(connection: Connection, name: TableName, written: Iterable[Written]) -> bool:
-    """Whether none of the staged tables has been moved or dropped."""
+    """Whether all staging tables still exist."""
     return all(exists(connection, name, each) for one in written for each in Staged.of(one).names)

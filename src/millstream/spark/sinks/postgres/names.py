@@ -1,9 +1,8 @@
-"""Which table of which database: how a user spells it, and how PostgreSQL wants it.
+"""Addresses and table names of PostgreSQL, as users write them and as SQL, and the condition for a row range.
 
-An address is a URL as libpq takes it (``postgresql://user@host:port/database?sslmode=require``) with one
-parameter more: ``table``. A table is ``orders`` or ``sales.orders``; a name that has a dot or a quote in it
-stands in double quotes, as in SQL (``sales."odd.name"``). Names are taken as they are written: nothing is
-folded to lower case.
+An address is a libpq URL (``postgresql://user@host:port/database?sslmode=require``) with one more parameter:
+``table``. A table is ``orders`` or ``sales.orders``; a name with a dot or a quote in it is in double quotes,
+as in SQL (``sales."odd.name"``). Names are case-sensitive: nothing is folded to lower case.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from psycopg import ProgrammingError, sql
 from psycopg.conninfo import conninfo_to_dict
 
 from millstream.errors import ConfigError
+from millstream.spark.sinks.base import label_column
 
 MOST_BYTES: Final = 63
-"""Of a name. PostgreSQL cuts longer ones off without an error, and two tables could become one."""
+"""The longest name. PostgreSQL truncates longer ones without an error: two tables could become one."""
 REJECTED: Final = "_rejected"
 LOST: Final = "_lost"
 PROGRESS: Final = "millstream_progress"
@@ -27,13 +27,36 @@ _SPELLING: Final = re.compile(r'(?:(?P<schema>"(?:[^"]|"")+"|[^".]+)\.)?(?P<tabl
 
 
 def placed(name: sql.Identifier) -> sql.SQL:
-    """A name for a statement that has parameters, in which a percent sign would be one."""
+    """A name for a statement with parameters, in which a percent sign must be escaped."""
     return sql.SQL(name.as_string(None).replace("%", "%%"))
 
 
 @dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows of one partition with offsets ``[start, end)``; with a label, only those that have it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    label: str | None
+
+
+def in_range(positions: tuple[str, str, str], rows: RowRange) -> tuple[sql.Composed, list[object]]:
+    """The SQL condition for a range of rows, and its values."""
+    condition = sql.SQL("{0} = %s AND {1} = %s AND {2} >= %s AND {2} < %s").format(
+        *map(sql.Identifier, positions)
+    )
+    values: list[object] = [rows.topic, rows.partition, rows.start, rows.end]
+    if rows.label is not None:  # rows of earlier topics of this name do not count
+        condition += sql.SQL(" AND {} = %s").format(sql.Identifier(label_column(positions)))
+        values.append(rows.label)
+    return condition, values
+
+
+@dataclass(frozen=True, slots=True)
 class TableName:
-    """A table, and where the schema is not given: in the first schema of the user's search path."""
+    """A table; without a schema, in the first schema of the user's search path."""
 
     table: str
     schema: str | None = None
@@ -42,16 +65,17 @@ class TableName:
         for name, most in ((self.table, MOST_BYTES - len(REJECTED)), (self.schema or "", MOST_BYTES)):
             if len(name.encode()) > most or "\0" in name:
                 raise ConfigError(
-                    f"{name!r} cannot be the name of a table or schema that is loaded: PostgreSQL takes "
-                    f"{most} bytes here (tables beside it are called NAME{REJECTED} and NAME{LOST}); "
-                    f"choose another with ?table="
+                    f"{name!r} cannot be the name of a table or schema here: at most {most} bytes, no NUL "
+                    f"(tables beside it are called NAME{REJECTED}, NAME{LOST}); choose another with ?table="
                 )
         if self.table == PROGRESS:
-            raise ConfigError(f"the table {PROGRESS} keeps the progress of loads: choose another by ?table=")
+            raise ConfigError(
+                f"the table {PROGRESS} holds the progress of loads: choose another with ?table="
+            )
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """As a user writes it: ``orders``, ``sales.orders``, ``sales."odd.name"``."""
+        """Parse what a user writes: ``orders``, ``sales.orders``, ``sales."odd.name"``."""
         found = _SPELLING.fullmatch(text)
         if found is None:
             raise ConfigError(
@@ -90,17 +114,17 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PostgresAddress:
-    """A database as libpq takes it, and a table in it. Printing it shows no password."""
+    """A libpq URL of a database, and a table in it. Its repr shows no password."""
 
     url: str
     table: TableName
 
     @classmethod
     def parse(cls, url: str, table: str | None = None) -> PostgresAddress:
-        """Take the address apart; ``table`` must be given here or in the URL, once."""
+        """Parse an address; the table is given as ``table`` or in the URL, once."""
         rest, named = _split_table(url)
         if named is not None and table is not None and named != table:
-            raise ConfigError(f"the table is {named} in the address and {table} beside it: give it once")
+            raise ConfigError(f"the table is {named} in the address and {table} as table=: give it once")
         spelled = named if table is None else table
         if not spelled:
             raise ConfigError(f"which table? Give it as {_shown(rest)}?table=NAME")
@@ -109,11 +133,11 @@ class PostgresAddress:
 
     @property
     def name(self) -> str:
-        """What a user would type, without user, password and all that says how to connect, not where."""
+        """The address without user, password and connection parameters."""
         return f"{_shown(self.url)}?table={quote(str(self.table), safe='._-')}"
 
     def __repr__(self) -> str:
-        return f"Address({self.name})"
+        return f"PostgresAddress({self.name})"
 
 
 def with_default_table(url: str, topic: str) -> str:
@@ -128,7 +152,7 @@ def with_default_table(url: str, topic: str) -> str:
 def _split_table(url: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
-        raise ConfigError("an address of PostgreSQL begins with postgresql://")
+        raise ConfigError("a PostgreSQL address starts with postgresql://")
     parameters = parse_qsl(parts.query, keep_blank_values=True)
     tables = [value for key, value in parameters if key == "table"]
     if len(tables) > 1:
@@ -144,7 +168,7 @@ def _check(url: str) -> None:
     try:
         conninfo_to_dict(url)
     except ProgrammingError as error:
-        raise ConfigError(f"not an address of PostgreSQL: {str(error).strip()}") from None
+        raise ConfigError(f"not a PostgreSQL address: {str(error).strip()}") from None
 
 
 def _shown(url: str) -> str:

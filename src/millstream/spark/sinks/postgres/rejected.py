@@ -1,4 +1,4 @@
-"""Rejected rows: read again, and moved among the rows once they are repaired."""
+"""Rejected rows: read for users and replays, and moved to the rows once they are repaired."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LEAVES: Final = (
     "WHERE relkind = 'r' AND (oid = %(name)s::regclass "
     "OR oid IN (SELECT relid FROM pg_partition_tree(%(name)s::regclass)))"
 )
-"""The table itself, or its partitions, and how many blocks each has."""
+"""The table or its partitions, with the number of blocks of each."""
 _FIRST_BLOCKS: Final = 16
 _MOST_GROWTH: Final = 8
 _PAGE_ROWS: Final = 20_000
 _PAGE_BYTES: Final = 16 << 20
-"""About how much is read at a time. As Python's objects rows take several times as much."""
+"""The target size of a page. Rows take several times as much as Python objects."""
 _LABELLED: Final = sql.SQL(" AND {} IS NOT DISTINCT FROM label_")
 
 
@@ -46,10 +46,10 @@ def readmit(
     written: Sequence[Written],
     labels: Labels,
 ) -> None:
-    """Move repaired rows, in one transaction; see ``Sink.readmit``."""
+    """Move repaired rows in one transaction; see ``Sink.readmit``."""
     given = _Given(positions, labels)
     with without_timeouts(connection):
-        # A load that replaces the same rows at this moment waits here, or lets this wait for it.
+        # Serializes with a load that replaces the same rows.
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(name.rejected)
         connection.execute(lock)
         if not all_there(connection, name, written):
@@ -72,7 +72,7 @@ def readmit(
 
 
 class _Given:
-    """The rows that are meant: from these positions, of the topics that they are of now."""
+    """The rows at some positions, of the current topics of these names."""
 
     def __init__(self, positions: Sequence[Position], labels: Labels) -> None:
         self._labels = labels
@@ -105,7 +105,7 @@ def _count(
 
 
 def _check_done(connection: Connection, name: TableName, given: _Given) -> None:
-    """What was staged is gone: that is right where an earlier call has moved it."""
+    """Raise unless an earlier call has moved the rows: their staging tables are gone."""
     left = _count(connection, name.rejected, REJECTED_POSITIONS, given)
     if left:
         raise SinkError(
@@ -132,24 +132,23 @@ def read_rejected(connection: Connection, name: TableName, limit: int | None) ->
 
 
 class Pages:
-    """The rejected rows some at a time, by where they lie on the disk: neither a sort nor an open transaction
-    is needed for that, and rows that are taken out meanwhile move no other. Rows that come meanwhile may be
-    left out.
+    """Reads the rejected rows page by page, in the order of blocks on disk: this needs no sort and no open
+    transaction, and deleting rows meanwhile moves no others. Rows that are added meanwhile may be left out.
     """
 
     def __init__(self, connection: Connection, name: TableName) -> None:
         columns = _columns(connection, name)
         self._columns = schema() if columns is None else columns
         self._left: list[tuple[sql.SQL, int, int]] = []
-        """Tables, which may be partitions of the one: the next block to read, and the end."""
+        """The table or its partitions: the next block to read, and the number of blocks."""
         if columns is not None:
             found = connection.execute(_LEAVES, {"name": name.rejected.as_string(connection)}).fetchall()
-            # What PostgreSQL says of a name is quoted as it must be.
+            # regclass::text is quoted already.
             self._left = [(sql.SQL(str(table)), 0, int(str(blocks))) for table, blocks in found]
         self._blocks = _FIRST_BLOCKS
 
     def next(self, connection: Connection) -> pa.Table | None:
-        """The next rows, perhaps none; None when there are no more."""
+        """The next page, which may be empty; None at the end."""
         if not self._left:
             return None
         table, start, end = self._left.pop()
@@ -164,13 +163,13 @@ class Pages:
         return page
 
     def _adapt(self, page: pa.Table) -> None:
-        """A block may hold a few rows or hundreds, and their values may lie elsewhere and be large."""
+        """Adapt the number of blocks: a block has few rows or hundreds, and large values are elsewhere."""
         fraction = max(page.num_rows / _PAGE_ROWS, page.nbytes / _PAGE_BYTES, 1 / _MOST_GROWTH)
         self._blocks = max(1, int(self._blocks / fraction))
 
 
 def _columns(connection: Connection, name: TableName) -> pa.Schema | None:
-    """What is read of each rejected row; None where there is no such table."""
+    """The columns to read; None where there is no such table."""
     there = read_columns(connection, name, name.table + REJECTED)
     if there is None:
         return None
@@ -190,7 +189,7 @@ def _table(found: Iterable[tuple[object, ...]], columns: pa.Schema) -> pa.Table:
 
 
 def _selected(field: pa.Field) -> sql.Composable:
-    """Times as numbers: Python's end with the year 9999."""
+    """Select timestamps as numbers: Python's end with the year 9999."""
     if pa.types.is_timestamp(field.type):
         return sql.SQL("(extract(epoch FROM {}) * 1000000)::bigint").format(sql.Identifier(field.name))
     return sql.Identifier(field.name)

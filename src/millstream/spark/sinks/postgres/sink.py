@@ -1,7 +1,7 @@
-"""Loads into PostgreSQL: rows, rejected rows, lost ranges and progress in one transaction.
+"""PostgresSink: loads rows, rejected rows, lost ranges and progress in one PostgreSQL transaction.
 
-A task copies its rows into tables of its own (``postgres_staging``), the driver moves them
-(``postgres_commit``) into tables that ``prepare`` has made or checked (``postgres_tables``).
+A task copies its rows into staging tables of its own (``staging``). The driver moves them (``commit``) into
+tables that ``prepare`` created or checked (``tables``).
 """
 
 from __future__ import annotations
@@ -30,11 +30,18 @@ from millstream.spark.sinks.base import (
     Standing,
     Tables,
     Written,
-    label_column,
 )
 from millstream.spark.sinks.postgres.commit import CycleCommit, read_groups, read_progress
 from millstream.spark.sinks.postgres.database import Connection, Database
-from millstream.spark.sinks.postgres.names import LOST, PROGRESS, PostgresAddress, TableName, placed
+from millstream.spark.sinks.postgres.names import (
+    LOST,
+    PROGRESS,
+    PostgresAddress,
+    RowRange,
+    TableName,
+    in_range,
+    placed,
+)
 from millstream.spark.sinks.postgres.rejected import Pages, read_rejected, readmit
 from millstream.spark.sinks.postgres.relations import exists
 from millstream.spark.sinks.postgres.staging import (
@@ -57,7 +64,7 @@ class PostgresSink:
 
     joins_files: Final = False
     cycle_records: Final = 1_000_000
-    """What a cycle may have unless the user bounds it: one transaction moves all of it."""
+    """The most records of a cycle, unless the user bounds it: one transaction moves all of them."""
 
     def __init__(self, url: str, table: str | None = None) -> None:
         self._address = PostgresAddress.parse(url, table)
@@ -65,9 +72,9 @@ class PostgresSink:
         self._tables: Tables | None = None
         self._located: TableName | None = None
         self._labels: dict[TopicPartition, str] = {}
-        """As they were when the standing was last looked at."""
+        """Of partitions whose rows have a label, as ``standing`` last read them."""
         self._unclean: set[str] = set()
-        """Cycles, by their marks, that may have left tables behind: the database was away just then."""
+        """Hashes of cycles that may have left staging tables behind, as the database was unavailable."""
 
     def __repr__(self) -> str:
         return f"PostgresSink({self.name})"
@@ -77,12 +84,12 @@ class PostgresSink:
         return self._address.name
 
     def check(self, tables: Tables) -> None:
-        """Raise SchemaConflictError or SinkError for columns that PostgreSQL does not have."""
+        """Raise SchemaConflictError or SinkError for columns that PostgreSQL does not support."""
         check_columns(tables)
 
     def prepare(self, group_id: str, tables: Tables) -> None:
         self.check(tables)
-        del group_id  # progress is kept by group, the tables are the same for all
+        del group_id  # progress is stored by group, the tables are the same for all
         with self._database.session("preparing the tables") as connection:
             name = self._locate(connection)
             with connection.transaction():
@@ -93,7 +100,7 @@ class PostgresSink:
         self._tables = tables
 
     def exists(self) -> bool:
-        """Whether there is such a table; ``prepare`` makes it where there is none."""
+        """Whether the table exists; ``prepare`` creates it where it does not."""
         with self._database.session("looking for the table") as connection:
             name = self._locate(connection)
             return exists(connection, name, name.table)
@@ -124,7 +131,7 @@ class PostgresSink:
             self._labels.pop(where, None)
 
     def _standing(self, found: tuple[Any, str] | None) -> Standing:
-        """Both tables move together; a load that rejects nothing has no second one."""
+        """Both tables have the same progress; a load that rejects nothing has no second table."""
         if found is None:
             return Standing(None, None)
         rejects = self._tables is None or self._tables.rejected is not None
@@ -135,7 +142,7 @@ class PostgresSink:
         return PostgresWriter(address, self._tables_prepared(), cycle_id)
 
     def commit(self, cycle: Cycle, at: Callable[[str], None]) -> None:
-        del at  # there is one transaction, and nothing between two
+        del at  # there is only one transaction
         with self._database.session("committing") as connection:
             CycleCommit(self._database, self._name_prepared(), self._tables_prepared(), cycle).run(connection)
         self._clean_up(cycle.cycle_id, ())
@@ -144,7 +151,7 @@ class PostgresSink:
         self._clean_up(cycle_id, written)
 
     def _clean_up(self, cycle_id: str, written: Iterable[Written]) -> None:
-        """Drop what is left of a cycle: twins of its tasks, and all where it was not committed.
+        """Drop the staging tables left of a cycle: of speculative tasks, and all if it was not committed.
 
         What cannot be dropped now is dropped with the next cycle's.
         """
@@ -187,24 +194,19 @@ class PostgresSink:
             yield from page.to_batches()
 
     def range_start(self, topic: str, partition: int, offset: int) -> int | None:
-        """The greatest position of a row at or before ``offset``: where the range began that an aggregate's
-        row stands for.
-        """
+        """The greatest offset of a row up to ``offset``: where the range of an aggregate starts."""
         names = self._tables_prepared().positions
-        statement = psycopg.sql.SQL("SELECT max({2}) FROM {3} WHERE {0} = %s AND {1} = %s AND {2} <= %s")
-        composed = statement.format(*map(psycopg.sql.Identifier, names), placed(self._name_prepared().rows))
-        values: list[object] = [topic, partition, offset]
         label = self._labels.get(TopicPartition(topic, partition))
-        if label is not None:
-            column = psycopg.sql.Identifier(label_column(names))
-            composed += psycopg.sql.SQL(" AND {} = %s").format(column)
-            values.append(label)
+        condition, values = in_range(names, RowRange(topic, partition, 0, offset + 1, label))
+        statement = psycopg.sql.SQL("SELECT max({}) FROM {} WHERE ").format(
+            psycopg.sql.Identifier(names[2]), placed(self._name_prepared().rows)
+        )
         with self._database.session("reading positions") as connection:
-            found = connection.execute(composed, values).fetchone()
+            found = connection.execute(statement + condition, values).fetchone()
         return None if found is None or found[0] is None else int(str(found[0]))
 
     def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
-        """PostgreSQL keeps its own house: there are no files to join."""
+        """Does nothing: there are no files to join."""
         del target_bytes, at
         return 0
 
@@ -212,7 +214,7 @@ class PostgresSink:
         self._database.close()
 
     def _locate(self, connection: Connection) -> TableName:
-        """The table with its schema: the one given, or the first of the search path."""
+        """The table with its schema: the given one, or the first of the search path."""
         if self._located is None:
             schema = self._address.table.schema
             if schema is None:
@@ -232,7 +234,7 @@ class PostgresSink:
 
     def _tables_prepared(self) -> Tables:
         if self._tables is None:
-            raise MisuseError("call prepare() first: it says what the tables look like")
+            raise MisuseError("call prepare() first")
         return self._tables
 
 

@@ -1,11 +1,11 @@
-"""What a task writes: rows in tables of its own, which nobody reads until a commit moves them.
+"""A task's output: rows in staging tables of its own, by binary COPY, until a commit moves them.
 
-An attempt makes its tables in one transaction, with all of its rows, so an attempt that dies leaves nothing.
-One that ends leaves at most two tables, named after the time and the cycle: a commit moves and drops those it
-names, and drops what twins of its tasks left; what nobody comes for (the driver died) goes after a day.
+An attempt creates its tables and their rows in one transaction, so an attempt that dies leaves nothing. One
+that finishes leaves at most two tables, named after the time and the cycle. A commit moves and drops those
+that it names, and drops those of speculative tasks. What a dead driver left is dropped after a day.
 
-The tables are unlogged: they cost no WAL, and are empty after PostgreSQL itself has crashed. So a commit
-counts what it moves.
+The tables are unlogged: they cost no WAL, but are empty after a crash of PostgreSQL. So a commit counts the
+rows that it moves.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from millstream.spark.sinks.postgres.names import PostgresAddress, TableName
 from millstream.spark.sinks.postgres.types import column_type, refusal
 
 LITTER_S: Final = 86_400
-"""A staging table that is older belongs to nobody: no cycle takes a day."""
+"""Older staging tables are dropped: no cycle takes a day."""
 _PIECE: Final = 128 << 10
 _NAME: Final = re.compile(r"millstream_staging_(?P<made>\d+)_(?P<cycle>[0-9a-f]{16})_[0-9a-f]{8}_(rows|bad)")
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The tables of one attempt, as they travel in ``Written.payload``; None where it wrote no such rows."""
+    """The staging tables of one attempt, as in ``Written.payload``; None where it wrote no such rows."""
 
     rows: str | None
     rejected: str | None
@@ -61,7 +61,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class PostgresWriter:
-    """Opens attempts in tasks; see ``TaskWriter``."""
+    """Pickled into tasks; see ``TaskWriter``."""
 
     address: PostgresAddress
     tables: Tables
@@ -71,16 +71,12 @@ class PostgresWriter:
         return PostgresOutput(self)
 
     def refusals(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """For each row why the table cannot hold it, null where it can; None where it can hold all.
-
-        A pipeline that keeps rejected rows may ask this first: a row that gets as far as ``write_rows`` and
-        does not fit fails the task.
-        """
+        """See ``RefusesRows``. A row that does not fit and is passed to ``write_rows`` fails the task."""
         return refusals(batch)
 
 
 class PostgresOutput:
-    """One attempt; see ``TaskOutput``. It connects when there is a first row to write."""
+    """One attempt; see ``TaskOutput``. Connects when the first row is written."""
 
     def __init__(self, writer: PostgresWriter) -> None:
         self._writer = writer
@@ -118,7 +114,7 @@ class PostgresOutput:
         )
 
     def _stream(self, kind: str, schema: pa.Schema) -> _Stream:
-        """The open COPY of one of the tables. A connection has one at a time: the other's ends here."""
+        """The open COPY of one of the tables. A connection has one at a time, so this ends the other's."""
         stream = self._streams.get(kind)
         if stream is None or stream is not self._open:
             self._end_stream()
@@ -133,9 +129,7 @@ class PostgresOutput:
     def _connect(self) -> Connection:
         connection = self._stack.enter_context(connect(self._writer.address))
         self._stack.enter_context(without_timeouts(connection))
-        connection.execute(
-            "SET LOCAL synchronous_commit = off"
-        )  # what a crash of the server takes is counted
+        connection.execute("SET LOCAL synchronous_commit = off")  # a commit counts the rows it moves
         self._connection = connection
         return connection
 
@@ -159,7 +153,7 @@ class PostgresOutput:
         )
 
     def abort(self) -> None:
-        """The transaction ends with its connection, and takes the tables along."""
+        """Close the connection: its transaction, which created the tables, is rolled back."""
         if self._connection is not None:
             self._connection.close()
         if self._open is not None:
@@ -170,8 +164,8 @@ class PostgresOutput:
 
 
 class FlushingWriter(LibpqWriter):
-    """Sends before it takes more. By itself libpq keeps what the server has not read yet, moves it about with
-    each write, and so costs memory without bound and most of the time of a COPY.
+    """Flushes after each piece. Otherwise libpq buffers what the server has not read, without bound, and
+    copies the buffer with each write, which takes most of the time of a COPY.
     """
 
     def write(self, data: Buffer) -> None:
@@ -190,7 +184,7 @@ class FlushingWriter(LibpqWriter):
 
 
 class _Stream:
-    """Rows on their way into one staging table, by binary COPY."""
+    """The binary COPY into one staging table."""
 
     def __init__(self, connection: Connection, beside: TableName, name: str, schema: pa.Schema) -> None:
         self.name = name
@@ -228,7 +222,7 @@ class _Stream:
         self._context.__exit__(None, None, None)
 
     def give_up(self) -> None:
-        """Let go of a COPY whose connection is closed."""
+        """Release a COPY whose connection is closed."""
         error = ConnectionAbortedError("the task was aborted")
         with suppress(Exception):
             self._context.__exit__(type(error), error, None)
@@ -255,7 +249,7 @@ def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def cycle_mark(cycle_id: str) -> str:
-    """A cycle in the names of its staging tables."""
+    """The hash of a cycle in the names of its staging tables."""
     return blake2b(cycle_id.encode(), digest_size=8).hexdigest()
 
 
@@ -264,7 +258,7 @@ def _stem(cycle_id: str) -> str:
 
 
 def staging_tables(connection: Connection, schema: str) -> list[tuple[str, str, int]]:
-    """What is there: name, mark of the cycle, seconds since it was made."""
+    """The staging tables in a schema: name, ``cycle_mark``, age in seconds."""
     found = connection.execute(
         "SELECT relname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
         "WHERE nspname = %s AND relkind = 'r' AND relname LIKE 'millstream\\_staging\\_%%'",
@@ -275,7 +269,7 @@ def staging_tables(connection: Connection, schema: str) -> list[tuple[str, str, 
 
 
 def drop(connection: Connection, beside: TableName, names: Iterable[str]) -> set[str]:
-    """Drop staging tables, each on its own; those that are left, as they are in use."""
+    """Drop staging tables, each in its own transaction; returns those that are still in use."""
     left = set(names)
     for name in tuple(left):
         with suppress(psycopg.Error):

@@ -1,4 +1,4 @@
-"""The tables of a load: made when they are missing, checked when they are there."""
+"""Creates the missing tables of a load, and checks the existing ones."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _LOST: Final = sql.SQL(
 
 
 def check_columns(tables: Tables) -> None:
-    """Raise for names and types that PostgreSQL does not have; it cuts names off without an error."""
+    """Raise for column names that PostgreSQL would truncate, and for types that it does not have."""
     for field in tables.rows:
         if len(field.name.encode()) > MOST_BYTES or "\0" in field.name:
             raise SchemaConflictError(
                 f"PostgreSQL has no column with the name {field.name!r}: {MOST_BYTES} bytes are the most. "
-                "Rename it, as with SQL"
+                "Rename it, for example with SQL"
             )
         column_type(field.type)
 
 
 def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
-    """In one transaction: make what is missing, check what is there.
+    """Create missing tables and check existing ones, in one transaction.
 
-    A table that is made anew has no progress: what an earlier one of the same name had come to is forgotten,
-    so that a table which someone dropped is loaded from the beginning.
+    A new table starts without progress: that of an earlier table of the same name is deleted, so a dropped
+    table is loaded from the beginning.
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('millstream prepare', 0))")
     connection.execute(_PROGRESS.format(name.progress))
     there = read_columns(connection, name, PROGRESS) or ()
     for column, kind in _ADDED_LATER.items():
-        if column not in there:  # made by an earlier version
+        if column not in there:  # created by an earlier version
             connection.execute(_ADD.format(name.progress, sql.Identifier(column), sql.SQL(kind)))
     relation = read_relation(connection, name, name.table)
     _check_partitions(connection, name, tables)
     if relation is None:
-        _make(connection, name.rows, tables.rows, tables.positions)
+        _create(connection, name.rows, tables.rows, tables.positions)
         forget = sql.SQL("DELETE FROM {} WHERE table_name = %s").format(placed(name.progress))
         connection.execute(forget, [name.table])
     else:
@@ -74,7 +74,7 @@ def _prepare_rejected(connection: Connection, name: TableName, schema: pa.Schema
     table = name.table + REJECTED
     relation = read_relation(connection, name, table)
     if relation is None:
-        _make(connection, name.rejected, schema, REJECTED_POSITIONS)
+        _create(connection, name.rejected, schema, REJECTED_POSITIONS)
     else:
         _fit(connection, name, table, schema, relation, add=True)
 
@@ -86,19 +86,19 @@ def _check_partitions(connection: Connection, name: TableName, tables: Tables) -
     found = connection.execute(kind, [name.rows.as_string(connection)]).fetchone()
     if found is None or found[0] != "p":
         raise SinkError(
-            f"PostgreSQL wants partitions to be made ahead: create {name} with PARTITION BY "
+            f"PostgreSQL needs partitions to be created first: create {name} with PARTITION BY "
             f"({', '.join(tables.partition_by)}) and its partitions, or leave out "
             "partition_by (--partition-by)"
         )
 
 
-def _make(
+def _create(
     connection: Connection, table: sql.Identifier, schema: pa.Schema, positions: tuple[str, ...]
 ) -> None:
     columns = sql.SQL(", ").join(_definition(field) for field in schema)
     connection.execute(sql.SQL("CREATE TABLE {} ({})").format(table, columns))
-    # Not unique: rows of an aggregate share a position, and a topic made anew under its name counts from 0
-    # again. A block range index costs a load next to nothing, and lets a rewind find what it replaces.
+    # Not unique: rows of an aggregate share a position, and offsets of a recreated topic start from 0 again.
+    # A block range index costs a load next to nothing, and lets a rewind find the rows it replaces.
     connection.execute(
         sql.SQL("CREATE INDEX ON {} USING brin ({}) WITH (autosummarize = on)").format(
             table, sql.Identifier(positions[2])
@@ -121,22 +121,21 @@ def _fit(
     *,
     add: bool,
 ) -> None:
-    """Add missing columns, if that is allowed; raise where the table does not fit."""
+    """Add missing columns if ``add`` allows it; raise where the table does not fit."""
     for field in check_fit(relation, table, schema, add=add):
         definition = _definition(field.with_nullable(True))
         connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN {}").format(name.beside(table), definition))
 
 
 def add_labels(connection: Connection, name: TableName, tables: Tables) -> None:
-    """Give both tables the column for ``Progress.label``, unless they have it."""
+    """Add the column for ``Progress.label`` to both tables, unless they have it."""
     wanted = [(name.table, label_column(tables.positions))]
     if tables.rejected is not None:
         wanted.append((name.table + REJECTED, label_column(REJECTED_POSITIONS)))
     if wanted[0][1] in tables.rows.names:
         raise SchemaConflictError(
-            f"the table {name} would hold two topics of one name, whose rows are told apart by the column "
-            f"{wanted[0][1]}, and the load has a column of that name itself: rename that one, or load the "
-            "new topic into another table"
+            f"the table {name} would hold two topics of one name, told apart by the column {wanted[0][1]}, "
+            "but the load has a column of that name: rename it, or load the new topic into another table"
         )
     for table, column in wanted:
         if column not in (read_columns(connection, name, table) or ()):

@@ -1,4 +1,4 @@
-"""Arrow's types and PostgreSQL's: which column holds what, and which values a column cannot hold.
+"""Maps Arrow types to PostgreSQL types, and finds values that a column cannot hold.
 
 | Arrow | PostgreSQL |
 |-|-|
@@ -28,28 +28,28 @@ from millstream.spark.sinks.base import SinkError
 from millstream.spark.sinks.json_values import has_nul, is_headers
 
 EPOCH_DAYS: Final = 10_957
-"""From 1970, where Arrow begins to count, to 2000, where PostgreSQL does."""
+"""Days from 1970, Arrow's epoch, to 2000, PostgreSQL's."""
 EPOCH_MICROSECONDS: Final = EPOCH_DAYS * 86_400_000_000
 _DATES: Final = (EPOCH_DAYS - 2_451_545, EPOCH_DAYS + 2_145_031_949)
 _TIMESTAMPS: Final = (EPOCH_MICROSECONDS - 211_813_488_000_000_000, 2**63 - 1)
-"""The first that PostgreSQL takes, and the first that it does not; Arrow's own range ends earlier."""
+"""PostgreSQL's range, without its end; Arrow's range ends earlier."""
 
 Mask = Any
-"""A pyarrow.BooleanArray: which values a column cannot hold."""
+"""A pyarrow.BooleanArray: true for values that a column cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """How values of an Arrow type are stored."""
+    """How PostgreSQL stores an Arrow type."""
 
     target: str
-    """The type of the table's column, as PostgreSQL's ``format_type`` writes it."""
+    """The column type, as PostgreSQL's ``format_type`` writes it."""
     staging: str
-    """The type that a task writes; the move into the table casts it to ``target``."""
+    """The type in a staging table; moving the rows casts it to ``target``."""
     oid: int
-    """Of ``staging``; 0 for those that no array holds."""
+    """The oid of ``staging``; 0 for types that arrays cannot hold."""
     form: str
-    """Which encoder: see ``postgres_copy``."""
+    """Which encoder of ``copy``."""
 
 
 _BY_FORM: Final = {
@@ -87,7 +87,7 @@ _FORMS: Final = {
 
 
 def column_type(kind: pa.DataType) -> ColumnType:
-    """How an Arrow type is stored; raises SinkError for one that is not."""
+    """How PostgreSQL stores an Arrow type; raises SinkError for an unsupported one."""
     if (form := _FORMS.get(kind)) is not None:
         return _BY_FORM[form]
     if pa.types.is_timestamp(kind):
@@ -121,7 +121,7 @@ _WIDER: Final = {
 
 
 def holds(column: str, wanted: str) -> bool:
-    """Whether a column that is there, of the type ``column``, holds every value of the type ``wanted``."""
+    """Whether an existing column of type ``column`` can hold every value of type ``wanted``."""
     if column == wanted or column in _WIDER.get(wanted, ()):
         return True
     if (want := _NUMERIC.fullmatch(wanted)) is None:
@@ -133,7 +133,7 @@ def holds(column: str, wanted: str) -> bool:
 
 
 def refusal(array: pa.Array, form: str) -> tuple[Mask, str] | None:
-    """Which values PostgreSQL would refuse, and why; None where it takes all of them."""
+    """Which values PostgreSQL would refuse, and why; None where it accepts all."""
     found = _CHECKS[form](array) if form in _CHECKS else None
     if found is None or not pc.any(found[0]).as_py():
         return None

@@ -1,11 +1,11 @@
-"""A commit into a topic: for each source partition its rejected records, its records, then its progress.
+"""The commit of one source partition into a topic: rejected records, then records, then progress.
 
 There is no transaction, so each step can be repeated, and finds out how far the one before it came: what a
-cycle that died has written lies behind the mark that the last entry of the journal has, and is skipped by its
-positions. See ``topic_log`` for how two drivers keep out of each other's way.
+dead cycle wrote is after the output position in the journal's last entry, and is skipped by its source
+offsets. ``log`` explains how concurrent drivers are fenced.
 
-Its records are counted, too, for the next ones' numbers. That fails when the output has been cleaned since,
-by retention or compaction: then the next ones are numbered from zero, in a new epoch.
+These records are also counted, as the next ones need their sequence numbers. That fails when retention or
+compaction has cleaned the output since: then the next records start from zero, in a new epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.spark.sinks.topic.log import FENCED, OutputRecord, TopicLog
 from millstream.spark.sinks.topic.rows import LOAD, SOURCE, Row, source_of
 
 _BATCH_BYTES: Final = 768 << 10
-"""Brokers take batches of a megabyte unless they are told otherwise."""
+"""Brokers accept batches of up to 1 MB by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ class OutputTopics:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRecords:
-    """What of a cycle's range lies behind a mark already: records that a cycle before it wrote, and died."""
+    """Records of a cycle's range that a dead cycle has already written after an output position."""
 
     end: int
-    """The output's offset behind the last one."""
+    """The output offset after the last one."""
     count: int = 0
     offset: int = -1
-    """The last one's source offset, and how many records have it (``same``)."""
+    """The last one's source offset; ``same`` records have it."""
     same: int = 0
     beyond: int = 0
-    """How many there are past the range: that cycle was to go further. The next one will find them."""
+    """How many are past the range: the dead cycle's range was longer. The next commit will find them."""
     whole: bool = True
-    """Whether these are all that the present epoch has written behind the mark, and no others have."""
+    """Whether these are all the records after the position that the current epoch wrote, and no others."""
 
     @property
     def total(self) -> int:
         return self.count + self.beyond
 
     def and_then(self, source_offset: int, end: int) -> EarlierRecords:
-        """With one more record of the range."""
+        """Count one more record of the range."""
         same = self.same + 1 if source_offset == self.offset else 1
         return replace(self, end=end, count=self.count + 1, offset=source_offset, same=same)
 
 
 class PartitionCommit:
-    """One source partition's part of a cycle. ``trusted``: nobody else has written since our last commit."""
+    """One source partition's part of a cycle. ``trusted``: no one has written since our last commit."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class PartitionCommit:
         self._output = output
         self._cycle = cycle
         self._step = step
-        self._where = TopicPartition(step.topic, step.partition)
+        self._where = step.where
         self._trusted = trusted
         self.is_sure = True
-        """After ``run``: whether the next cycle may go on behind this one without looking."""
+        """After ``run``: whether the next commit may trust that it follows this one."""
 
     def run(self, entry: Entry, rejected: Sequence[Row], rows: Sequence[Row], lost: list[LostRange]) -> Entry:
-        """Write everything; returns the entry that is in the journal then."""
+        """Write everything; returns the new entry of the journal."""
         if self._moves(entry.progress):
-            # Records cannot be replaced. In an epoch of its own what is read again is told from what was.
+            # Records cannot be replaced: a new epoch tells those that are loaded again from the earlier ones.
             new = entry.in_new_epoch()
             if rejected or rows:
                 entry = self._enter(new, replace(new, progress=self._anchored(entry.progress)), [])
@@ -106,19 +106,19 @@ class PartitionCommit:
         return self._enter(entry, after, lost)
 
     def _moves(self, progress: Progress | None) -> bool:
-        """Whether this is a rewind, a skip, or a topic made anew, and not just the next range."""
+        """Whether this is a rewind, a skip, or a recreated topic, rather than the next range."""
         if progress is None:
             return False
         return progress.next_offset != self._step.start or not self._step.continues(progress)
 
     def _anchored(self, before: Progress | None) -> Progress:
-        """Where the partition stands once it has moved to the start of the range."""
+        """The progress at the start of the range."""
         return replace(self._step, end=self._step.start).after(before)
 
     # -- records
 
     def _behind(self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row]) -> EarlierRecords:
-        """What is there of these rows."""
+        """Which of these rows are in the output already."""
         if not rows or self._trusted:
             return EarlierRecords(mark.end)
         return self._find(entry, TopicPartition(topic, entry.partition), mark)
@@ -126,7 +126,7 @@ class PartitionCommit:
     def _write(
         self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row], found: EarlierRecords
     ) -> OutputPosition:
-        """Append the rows that are not there yet; returns where the next ones go."""
+        """Append the rows that are not in the output yet; returns the position after them."""
         if not rows:
             return mark
         where = TopicPartition(topic, entry.partition)
@@ -136,7 +136,7 @@ class PartitionCommit:
             except MillstreamError as error:
                 again = self._find(entry, where, mark)
                 if again.whole and again.total > found.total:
-                    found = again  # it was written, by us or by another: go on behind it
+                    found = again  # it was written, by us or by another driver: continue after it
                 elif isinstance(error, FENCED):
                     raise self._conflict() from error
                 else:
@@ -170,7 +170,7 @@ class PartitionCommit:
         return f"{entry.epoch}:{self._cycle.group_id}"
 
     def _epoch(self, load: str) -> int | None:
-        """That of a load's record; None for one of another group."""
+        """The epoch in a record's load header; None for another group's."""
         epoch, _, group_id = load.partition(":")
         return int(epoch) if group_id == self._cycle.group_id else None
 
@@ -197,7 +197,7 @@ class PartitionCommit:
     # -- progress
 
     def _enter(self, before: Entry, after: Entry, lost: list[LostRange]) -> Entry:
-        """Write an entry and read it back; raises where another one has taken its place."""
+        """Write an entry and read it back; raises if another one has been written instead."""
         sequence = before.sequence + len(lost) + 1
         after = replace(after, sequence=sequence, cycle_id=self._cycle.cycle_id, word=uuid.uuid4().hex)
         failure: MillstreamError | None = None
@@ -210,10 +210,10 @@ class PartitionCommit:
             return after
         if self._journal.progress(self._where) != before.progress or isinstance(failure, FENCED):
             raise self._conflict() from failure
-        reason = failure or "the broker said that it was, and it cannot be read"
+        reason = failure or "the broker acknowledged it, but it cannot be read"
         raise SinkError(
-            f"topic:{self._output.rows}: the progress of {self._step.topic}-{self._step.partition} was not "
-            f"written: {reason}; rerunning is safe"
+            f"topic:{self._output.rows}: the progress of {self._where} was not written: {reason}; rerunning "
+            "is safe"
         ) from failure
 
     def _conflict(self) -> ProgressConflictError:
@@ -221,21 +221,20 @@ class PartitionCommit:
 
 
 def conflict(journal: Journal, output: OutputTopics, step: Advance) -> ProgressConflictError:
-    """Somebody else has moved a partition."""
-    entry = journal.entries.get(TopicPartition(step.topic, step.partition))
+    """The error for a partition that another driver has moved."""
+    entry = journal.entries.get(step.where)
     now = "nothing" if entry is None or entry.progress is None else str(entry.progress.next_offset)
     by = f" (cycle {entry.cycle_id})" if entry is not None else ""
     expected = "nothing" if step.expected.rows is None else str(step.expected.rows.next_offset)
     return ProgressConflictError(
-        f"topic:{output.rows}: {step.topic}-{step.partition} was at {expected} and is at {now}{by}: "
-        f"another driver loads it"
+        f"topic:{output.rows}: {step.where} was at {expected} and is at {now}{by}: another driver loads it"
     )
 
 
 def _left(rows: Sequence[Row], found: EarlierRecords) -> list[Row]:
-    """The rows that are not there yet."""
+    """The rows that are not in the output yet."""
     if found.beyond and not found.whole:
-        return []  # they are written in order: all of these were there
+        return []  # records are written in order, so all of these are there
     if not found.count:
         return list(rows)
     same = [row for row in rows if row.offset == found.offset]

@@ -1,5 +1,6 @@
-"""The topic beside the output, ``NAME_progress``: how far each source partition has come. One partition,
-compacted; keys and values are JSON.
+"""The journal: progress of each source partition, in the compacted topic ``NAME_progress``.
+
+It has one partition; keys and values are JSON:
 
 | key | value |
 |-|-|
@@ -7,8 +8,8 @@ compacted; keys and values are JSON.
 | progress, output, group, topic, partition | ``Entry`` |
 | lost, output, group, topic, partition, start, end, reason | when it was noticed |
 
-``output`` is the id of the output topic: one that was deleted and made again has no progress. No two
-identities have the same key, so all of them stay, and the first one counts for everybody, whoever wrote it.
+``output`` is the id of the output topic: a recreated one has no progress. No two identities have the same
+key, so compaction keeps all of them, and the first one counts for every driver.
 """
 
 from __future__ import annotations
@@ -26,40 +27,40 @@ from millstream.spark.sinks.topic.log import OutputRecord, ProducerIdentity, Top
 
 @dataclass(frozen=True, slots=True)
 class OutputPosition:
-    """Where the next record of a source partition goes."""
+    """Where the next record of a source partition goes in the output."""
 
     end: int
-    """The output's offset behind its last one: what a cycle that died has written lies after it."""
+    """The output offset after its last record: what a dead cycle wrote is at or after this."""
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a source partition stands."""
+    """The state of a source partition."""
 
     producer_id: int
     epoch: int
     partition: int
-    """Of the output: chosen once, and kept when partitions are added."""
+    """The partition of the output: chosen once, and kept when partitions are added."""
     sequence: int
-    """Of the next entry here."""
+    """The sequence number of the next entry in the journal."""
     rows: OutputPosition
     rejected: OutputPosition
     progress: Progress | None = None
     cycle_id: str = ""
     first_epoch: int = 0
-    """Since when its records follow each other: what an older epoch wrote has been read again since."""
+    """The first epoch whose records still count: what older epochs wrote was loaded again since."""
     word: str = ""
-    """A random one: tells an entry from one that was taken for its repetition."""
+    """Random: tells an entry from another that the broker took for its duplicate."""
 
     @property
     def identity(self) -> ProducerIdentity:
         return ProducerIdentity(self.producer_id, self.epoch)
 
     def in_new_epoch(self, *, goes_on: bool = False) -> Entry:
-        """The numbers begin again, and whoever writes in the epoch before is refused.
+        """The entry with the next epoch: sequence numbers restart, and writers of older epochs are fenced.
 
-        ``goes_on``: what was written in that one is not read again.
+        ``goes_on``: records of the current epoch still count, as they are not loaded again.
         """
         zero = replace(self.rows, sequence=0), replace(self.rejected, sequence=0)
         first = self.first_epoch if goes_on else self.epoch + 1
@@ -82,7 +83,7 @@ class Entry:
 
 
 class Journal:
-    """What the progress topic says about one output and one group; ``refresh`` reads on to its end."""
+    """The journal of one output and one group; ``refresh`` reads it to its end."""
 
     def __init__(self, log: TopicLog, topic: str, output_id: str, group_id: str) -> None:
         self._log = log
@@ -97,7 +98,7 @@ class Journal:
         """Other groups that have progress in this output, by topic."""
 
     def refresh(self) -> None:
-        """Read what has been written since the last time."""
+        """Read what was written since the last call."""
         for record in self._log.read(self._where, self._position, ("offset", "key", "value")):
             self._position = record["offset"] + 1
             if record["key"] is not None and record["value"] is not None:
@@ -121,7 +122,7 @@ class Journal:
             self.lost.setdefault(json.dumps(key), LostRange(topic, partition, start, end, Loss(reason), at))
 
     def entry(self, where: TopicPartition) -> Entry | None:
-        """Where a partition stands; without progress where it only has an identity, None without one."""
+        """The state of a partition: without progress if it only has an identity, None without one."""
         return self.entries.get(where) or self.identities.get(where)
 
     def progress(self, where: TopicPartition) -> Progress | None:
@@ -129,20 +130,20 @@ class Journal:
         return None if entry is None else entry.progress
 
     def has(self, entry: Entry) -> bool:
-        """Whether this very entry was written, whatever came after it."""
+        """Whether exactly this entry was written, whatever came after it."""
         return entry.word in self._words
 
     def identify(self, where: TopicPartition, first: Entry) -> Entry:
-        """Give a partition its identity; returns the one that counts."""
+        """Write an identity for a partition; returns the first one written, which counts."""
         key = ["identity", *self._scope, *where, uuid.uuid4().hex]
         self._log.append(self._where, [_record(key, first.to_json())])
         self.refresh()
         if where not in self.identities:
-            raise SinkError(f"{self._where.topic}: what the broker said was written cannot be read")
+            raise SinkError(f"{self._where.topic}: a record that the broker acknowledged cannot be read")
         return self.identities[where]
 
     def write(self, where: TopicPartition, before: Entry, after: Entry, lost: list[LostRange]) -> None:
-        """Append an entry, and lost ranges with it, as what follows ``before``; raises as ``append`` does."""
+        """Append an entry and its lost ranges, numbered after ``before``; raises like ``append``."""
         records = [
             _record(self._lost_key(each), {"noticed_at": each.noticed_at.isoformat()}) for each in lost
         ]

@@ -1,9 +1,9 @@
-"""Appending to partitions as an idempotent producer whose identity and numbers are ours to choose.
+"""Appends to partitions as an idempotent producer with identities and sequence numbers of our choice.
 
-A broker takes a batch of a producer only if its first sequence number follows the last one that it has, and
-answers a batch that it has already as if it were new. With numbers that count a load's own records in a
-partition, that is a compare-and-set: of two drivers that mean to write the same records one does, the other's
-are taken for a repetition or refused (KIP-98). An epoch raised by one driver ends all older ones.
+A broker accepts a producer's batch only if its first sequence number follows the last one, and answers a
+duplicate as if it were new (KIP-98). With numbers that count a load's own records in a partition, that is a
+compare-and-set: of two drivers that write the same records one succeeds, the other's are taken for duplicates
+or refused. A driver that raises the epoch fences all older ones.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ FENCED: Final = (
     InvalidProducerEpochError,
     ProducerFencedError,
 )
-"""Somebody else has written under the same identity."""
+"""Another driver has written with the same identity."""
 _TIMEOUT_S: Final = 60.0
 _ATTEMPT_S: Final = 15.0
-"""How long one broker is waited for before it is asked who leads now."""
+"""How long to wait for one broker before the leader is looked up again."""
 _ALL: Final = -1
 _NO_TIMEOUT: Final = 60_000
 _AT_ONCE: Final = {"fetch.max.wait.ms": 5}
-"""What is read is there: no fetch has to wait at the end of a log."""
+"""The records to read exist: no fetch has to wait at the end of a log."""
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer as a broker knows it."""
+    """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
 
 
 NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-"""Writes without being counted."""
+"""Writes without sequence numbers."""
 
 
 class OutputRecord(NamedTuple):
-    """What is appended."""
+    """A record to append."""
 
     key: bytes | None
     value: bytes | None
@@ -86,18 +86,18 @@ class OutputRecord(NamedTuple):
 
 
 class TopicLog:
-    """Partitions of topics: appended to, and read to their ends. Close it, or use ``with``."""
+    """Appends to partitions and reads them to their ends. Close it, or use ``with``."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         """``settings`` are those of ``Admin``, under Kafka's names."""
         self._settings = dict(settings)
         self.admin = Admin(self._settings)
-        """For topics, and the ends of their logs."""
+        """For topics and log ends."""
         self._client = Client(AdminConfig.from_settings(self._settings))
         self._client.close_with(self)
         self._calls = BlockingCalls(self._client)
         self._doubtful: set[str] = set()
-        """Topics whose leaders, or ids, may be others than was last seen."""
+        """Topics whose leaders or ids may have changed."""
 
     def close(self) -> None:
         self.admin.close()
@@ -112,7 +112,7 @@ class TopicLog:
         self.close()
 
     def new_producer_id(self) -> int:
-        """An id that nobody has."""
+        """A new producer id."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT)
 
         def check(response: InitProducerIdResponse) -> None:
@@ -132,8 +132,8 @@ class TopicLog:
     ) -> int:
         """Append one batch, all or nothing; returns the offset of its first record.
 
-        It is repeated until it is answered, for a minute. Raises one of ``FENCED`` where the sequence is
-        not the next one, and where the epoch is not the newest.
+        Retries for a minute until a broker answers. Raises one of ``FENCED`` where ``sequence`` is not the
+        next one, or the epoch is not the newest.
         """
         now_ms = int(time.time() * 1000)
         batch = encode_batch(
@@ -149,7 +149,7 @@ class TopicLog:
         return self._calls.retry(lambda: self._attempt(where, batch, deadline), deadline)
 
     def _attempt(self, where: TopicPartition, batch: bytes, deadline: Deadline) -> int:
-        """Send a batch to the leader as it is known; what fails is tried again with a newer picture."""
+        """Send a batch to the known leader; after a failure the next attempt looks the leader up again."""
         brief = Deadline(min(_ATTEMPT_S, deadline.remaining_s))
         try:
             return self._produce(where, batch, brief)
@@ -176,7 +176,7 @@ class TopicLog:
         return answer.base_offset
 
     def _leader(self, where: TopicPartition, deadline: Deadline) -> int:
-        """The broker to write to, as it was last seen unless that is in doubt."""
+        """The leader, from cached metadata unless that may be stale."""
         cluster = self._client.cluster
         leader = cluster.leader(*where)
         if leader is None or where.topic in self._doubtful:
@@ -188,17 +188,17 @@ class TopicLog:
         return leader.node_id
 
     def bound(self, where: TopicPartition, spec: str) -> int:
-        """The first offset (``earliest``), or the next to be written (``latest``)."""
+        """The log's first offset (``earliest``) or its end (``latest``)."""
         found = self.admin.list_offsets([where], spec)[where]
         assert found is not None, "both are always there"
         return found.offset
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """All of a topic; raises UnknownTopicOrPartitionError where there is none."""
+        """The partitions of a topic; raises UnknownTopicOrPartitionError where there is none."""
         return [each.topic_partition for each in self.admin.describe_topics(topic)[topic].partitions]
 
     def read(self, where: TopicPartition, start: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """The records from an offset, or from where the log begins, up to its end as it is now."""
+        """The records from ``start``, or from the log's first offset, to its current end."""
         end = self.bound(where, "latest")
         if start >= end:
             return

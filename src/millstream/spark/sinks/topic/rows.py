@@ -1,10 +1,9 @@
-"""Rows as records: what a task makes of them, and how they travel to the driver.
+"""A task's output for a topic: rows as records, sent to the driver with the task's result.
 
-A raw row becomes the record that it was: key, value, headers and timestamp. A row with columns becomes a JSON
-object, without the columns that say where it came from. Two headers are added at the end, always the last:
-``millstream.source`` is the position (``orders/0/17``), ``millstream.load`` the group with the epoch it wrote
-in (``3:lake``). A rejected record has two more before them, ``millstream.reason`` and
-``millstream.rejected-at``.
+A raw row becomes the record that it was: key, value, headers and timestamp. A row with columns becomes a
+JSON object, without the position columns. The last two headers are always added: ``millstream.source`` is the
+position (``orders/0/17``), ``millstream.load`` the epoch and the group (``3:lake``). A rejected record has
+two more before them, ``millstream.reason`` and ``millstream.rejected-at``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _SCHEMA: Final = pa.schema(
 
 
 class Row(NamedTuple):
-    """A record to be written, and the offset of the one that it came from."""
+    """A record to write, and its source offset."""
 
     offset: int
     timestamp_ms: int | None
@@ -52,14 +51,14 @@ class Row(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes in a batch."""
+        """Its approximate size in a batch, in bytes."""
         named = sum(len(name) + len(value or b"") + 8 for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + named + 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopicWriter:
-    """Opens attempts in tasks; see ``TaskWriter``. ``key`` names the column that becomes the records' key."""
+    """Pickled into tasks; see ``TaskWriter``. ``key`` names the column that becomes the records' key."""
 
     tables: Tables
     key: str | None
@@ -70,7 +69,7 @@ class TopicWriter:
 
 @dataclass(slots=True)
 class TopicOutput:
-    """One attempt; see ``TaskOutput``. The rows stay here, and travel with the result."""
+    """One attempt; see ``TaskOutput``. Holds the rows, which are sent with the result."""
 
     tables: Tables
     key: str | None
@@ -101,7 +100,7 @@ class TopicOutput:
         with pa.ipc.new_stream(sink, _SCHEMA, options=options) as stream:
             for batch in self._batches:
                 stream.write_batch(batch)
-        attempt = uuid.uuid4().bytes  # no two attempts are alike
+        attempt = uuid.uuid4().bytes  # makes the payloads of two attempts differ
         payload = attempt + sink.getvalue().to_pybytes() if self._batches else attempt
         files = sum(count > 0 for count in self._counts.values())
         return Written(self._counts[False], self._counts[True], len(payload), files, payload)
@@ -149,7 +148,7 @@ def _struct(name: str, value: str) -> dict[str, Any]:
 
 
 def rows_of(written: Iterable[Written], *, rejected: bool) -> dict[TopicPartition, list[Row]]:
-    """What tasks wrote, by source partition, in the order of the source."""
+    """What tasks wrote, by source partition and in source order."""
     found: dict[TopicPartition, list[Row]] = {}
     for one in written:
         for row in _read(one.payload):
@@ -157,7 +156,7 @@ def rows_of(written: Iterable[Written], *, rejected: bool) -> dict[TopicPartitio
                 where = TopicPartition(row["topic"], row["partition"])
                 found.setdefault(where, []).append(_row(row))
     for rows in found.values():
-        rows.sort(key=lambda row: row.offset)  # pieces come in any order; rows of one record keep theirs
+        rows.sort(key=lambda row: row.offset)  # a stable sort: rows of one record keep their order
     return found
 
 
@@ -174,7 +173,7 @@ def _row(row: dict[str, Any]) -> Row:
 
 
 def source_of(headers: Iterable[dict[str, Any]] | None) -> tuple[TopicPartition, int, str] | None:
-    """The position that a record of the output came from, and the load that wrote it; None for others'."""
+    """The source position of a record of the output, and its load header; None for records of others."""
     last = list(headers or ())[-2:]
     if [each["key"] for each in last] != [SOURCE, LOAD]:
         return None
@@ -182,4 +181,4 @@ def source_of(headers: Iterable[dict[str, Any]] | None) -> tuple[TopicPartition,
         topic, partition, offset = last[0]["value"].decode().split("/")
         return TopicPartition(topic, int(partition)), int(offset), last[1]["value"].decode()
     except (ValueError, AttributeError) as error:
-        raise SinkError(f"a record has the header {SOURCE}, and a load did not write it: {last}") from error
+        raise SinkError(f"a record has the header {SOURCE}, but no load wrote it: {last}") from error

@@ -1,12 +1,12 @@
-"""Loads into a topic: records with their source's position, each once and in their source's order.
+"""TopicSink: loads into a topic, each record once and in source order, with its source position.
 
-Tasks make records of rows and hand them to the driver (``topic_rows``), which alone writes
-(``topic_commit``): the records of a source partition go to one partition of the output, in order. Progress is
-in a topic beside, ``NAME_progress`` (``topic_journal``), rejected records in ``NAME_rejected``.
+Tasks make records of rows and send them to the driver (``rows``), which alone writes them (``commit``): the
+records of a source partition go to one partition of the output, in order. Progress is in the topic
+``NAME_progress`` (``journal``), rejected records are in ``NAME_rejected``.
 
-What a topic cannot do: it has no transaction, so readers see a cycle's records as they are written, and each
-source partition is committed on its own; and a record that was written stays. A rewind writes its records
-again, behind the others, and the newer of two with the same position is the one that counts.
+There is no transaction: readers see a cycle's records as they are written, and each source partition is
+committed on its own. A written record stays: a rewind appends its records again, and of two records with the
+same source position the later one counts.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _COMPACT: Final = "compact"
 
 
 class TopicSink:
-    """A topic; see ``Sink``. Made when it is missing, with ``partitions`` (the broker's default without).
+    """Loads into the topic ``name``; creates it with ``partitions`` (the broker's default) if it is missing.
 
-    ``key`` names the column that becomes the records' key; a raw load keeps its records' own. The brokers'
-    settings are those of ``Admin``, as keywords (``bootstrap_servers="localhost:9092"``) or as ``settings``.
+    ``key`` names the column that becomes the records' key; a raw load keeps the records' own keys. Client
+    settings are those of ``Admin``, as keywords (``bootstrap_servers="localhost:9092"``) or in ``settings``.
     """
 
     replaces: Final = False
-    """Whether a rewind replaces what it reads again."""
+    """A rewind appends records again, and replaces none."""
     joins_files: Final = False
     cycle_records: Final = 200_000
     cycle_bytes: Final = 64 << 20
-    """What a cycle may have unless the user bounds it: its rows pass through the driver, which holds them."""
+    """Limits of a cycle unless the user sets others: the driver holds its rows in memory."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TopicSink:
         self._tables: Tables | None = None
         self._journals: dict[tuple[str, str], Journal] = {}
         self._held: dict[tuple[str, TopicPartition], Entry] = {}
-        """What our last commit left, by group and source partition."""
+        """The entry that our last commit wrote, by group and source partition."""
 
     def __repr__(self) -> str:
         return f"TopicSink({self._output.rows!r})"
@@ -121,7 +121,7 @@ class TopicSink:
             )
 
     def written_topics(self, servers: str) -> tuple[str, ...]:
-        """The topics of these brokers that it writes to."""
+        """The topics that the sink writes on the brokers at ``servers``."""
         config = AdminConfig.from_settings(self._settings)
         if (
             config.bootstrap_servers
@@ -143,16 +143,16 @@ class TopicSink:
         self._tables = tables
 
     def _check_policy(self, log: TopicLog, name: str) -> None:
-        """Raise where brokers may delete progress by its age or size: records would be written again."""
+        """Raise where retention may delete progress: records would be loaded twice."""
         try:
             entry = log.admin.topic_configs(name, [_POLICY]).get(_POLICY)
-        except TopicAuthorizationFailedError:  # to write there is allowed, to look at its settings is not
+        except TopicAuthorizationFailedError:  # this user may write there, but not read its settings
             return
         if entry is not None and entry.value != _COMPACT:
             raise SinkRefusedError(
-                f"{self.name}: the topic {name} has {_POLICY}={entry.value}, so that brokers would delete "
-                "how far the load has come, and records would be loaded twice: change it with 'millstream "
-                f"topic config {name} --set {_POLICY}={_COMPACT}'"
+                f"{self.name}: the topic {name} has {_POLICY}={entry.value}, so brokers would delete the "
+                "load's progress, and records would be loaded twice: change it with 'millstream topic config "
+                f"{name} --set {_POLICY}={_COMPACT}'"
             )
 
     def standing(
@@ -188,7 +188,7 @@ class TopicSink:
         rejected, rows = (rows_of(cycle.written, rejected=each) for each in (True, False))
         left = list(cycle.lost)
         for step in steps:
-            where = TopicPartition(step.topic, step.partition)
+            where = step.where
             entry = journal.entry(where) or self._identify(journal, where)
             held = self._held.pop((cycle.group_id, where), None)
             part = PartitionCommit(
@@ -200,12 +200,12 @@ class TopicSink:
             left = []
 
     def _compare(self, journal: Journal, step: Advance) -> None:
-        standing = self._standing(journal, TopicPartition(step.topic, step.partition))
+        standing = self._standing(journal, step.where)
         if standing != step.expected:
             raise conflict(journal, self._output, step)
 
     def _identify(self, journal: Journal, where: TopicPartition) -> Entry:
-        """Choose the output's partition and a producer id, once."""
+        """Choose a partition of the output and a producer id, once for each source partition."""
         log = self._open()
         partition = where.partition % len(log.partitions(self._output.rows))
         ends = [
@@ -218,7 +218,7 @@ class TopicSink:
         return journal.identify(where, first)
 
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
-        """Nothing is anywhere but in ``written``."""
+        """Does nothing: tasks write nothing outside ``written``."""
 
     # -- looking
 
@@ -230,7 +230,7 @@ class TopicSink:
     def readmit(
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]
     ) -> None:
-        """Not possible: a record that was written to NAME_rejected stays there."""
+        """Always raises: a record in NAME_rejected stays there."""
         raise SinkError(
             f"{self.name}: rejected records cannot leave a topic: produce the repaired ones to the source"
         )
@@ -258,7 +258,7 @@ class TopicSink:
                     yield row
 
     def compact(self, target_bytes: int, at: Callable[[str], None]) -> int:
-        """Brokers look after their own files."""
+        """Does nothing: there are no files to join."""
         del target_bytes, at
         return 0
 
@@ -275,7 +275,7 @@ class TopicSink:
         return self._log
 
     def _journal(self, group_id: str) -> Journal | None:
-        """The journal of a group, up to date; None where there are no topics yet."""
+        """The journal of a group, read to its end; None where there are no topics yet."""
         log = self._open()
         names = self._output.rows, self._output.rows + PROGRESS
         try:
@@ -293,7 +293,7 @@ class TopicSink:
 
     def _prepared(self) -> Tables:
         if self._tables is None:
-            raise MisuseError("call prepare() first: it says what the rows look like")
+            raise MisuseError("call prepare() first")
         return self._tables
 
 
