@@ -190,7 +190,7 @@ def _fetches(servers: str, topic: str) -> Iterator[tuple[bytes, int]]:
     """Each request that reading the topic takes, and how many records its answer holds."""
     from millstream.wire.frames import decode_response, encode_request
     from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-    from millstream.wire.records.batches import iter_headers
+    from millstream.wire.records.batch_header import iter_headers
 
     offset, version = 0, 11
     with _connect(servers) as sock:

@@ -19,17 +19,11 @@ from millstream.consumer.decoding.columns import Columns, decode_compiled, decod
 from millstream.consumer.decoding.records import Records
 from millstream.errors import CorruptBatch
 from millstream.model import TimestampType, TopicPartition
-from millstream.wire.records import batches
-from millstream.wire.records.batches import (
-    BATCH_OVERHEAD,
-    RecordData,
-    decode_batch,
-    encode_batch,
-    read_header,
-)
+from millstream.wire.records.batch_header import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, read_header
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
 from millstream.wire.records.codecs import Codec
 from millstream.wire.records.crc32c import crc32c
-from millstream.wire.records.decode import Kernels, compile_kernels
+from millstream.wire.records.decode import DecoderKernels, compile_kernels
 
 PARTITION = TopicPartition("t", 0)
 MAX_BYTES = 1 << 20
@@ -74,7 +68,7 @@ def damage(chance: random.Random, batch: bytes) -> bytes:
     for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
         _ACCIDENTS[chance.randrange(len(_ACCIDENTS))](chance, body)
     if len(body) >= BATCH_OVERHEAD and chance.random() < 0.95:
-        struct.pack_into(">i", body, 8, len(body) - batches.LOG_OVERHEAD)
+        struct.pack_into(">i", body, 8, len(body) - LOG_OVERHEAD)
     return bytes(body)
 
 
@@ -143,7 +137,7 @@ def plain(batch: bytes) -> list[RecordData] | None:
         return None
 
 
-def compiled(kernels: Kernels, batch: bytes) -> list[RecordData] | None:
+def compiled(kernels: DecoderKernels, batch: bytes) -> list[RecordData] | None:
     try:
         columns = decode_compiled(kernels, memoryview(batch), read_header(batch), PARTITION, MAX_BYTES)
     except CorruptBatch:  # the header and the codec are not the loops' business
@@ -151,7 +145,7 @@ def compiled(kernels: Kernels, batch: bytes) -> list[RecordData] | None:
     return None if columns is None else _records(columns)
 
 
-def stretch(kernels: Kernels, batch: bytes) -> tuple[int, list[RecordData]]:
+def stretch(kernels: DecoderKernels, batch: bytes) -> tuple[int, list[RecordData]]:
     """Where the batches that are decoded in one go end, and their records."""
     found = decode_stretch(
         kernels,
@@ -169,7 +163,7 @@ def _records(columns: Columns) -> list[RecordData]:
     return [RecordData(r.offset, r.timestamp, r.key, r.value, r.headers) for r in Records([columns])]
 
 
-def check(kernels: Kernels, seed: int) -> bool:
+def check(kernels: DecoderKernels, seed: int) -> bool:
     """Both decoders on the batch of this seed, alone and behind a good one; whether it was a good one."""
     chance = random.Random(seed)
     good = random_batch(chance)
@@ -182,12 +176,12 @@ def check(kernels: Kernels, seed: int) -> bool:
 
 
 def _check_stretch(
-    kernels: Kernels, seed: int, good: bytes, batch: bytes, expected: list[RecordData] | None
+    kernels: DecoderKernels, seed: int, good: bytes, batch: bytes, expected: list[RecordData] | None
 ) -> None:
     """In a stretch a bad batch ends it, and what is taken in is what the plain decoder gives."""
     if len(batch) >= BATCH_OVERHEAD:
         sealed = bytearray(batch)
-        struct.pack_into(">I", sealed, 17, crc32c(bytes(sealed[batches.CRC_START :])))
+        struct.pack_into(">I", sealed, 17, crc32c(bytes(sealed[CRC_START:])))
         struct.pack_into(">q", sealed, 0, int.from_bytes(good[:8], "big") + 1_000_000)
         batch = bytes(sealed)
         expected = plain(batch) if expected is not None else None

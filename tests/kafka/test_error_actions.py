@@ -25,7 +25,7 @@ from millstream.wire.messages.groups import (
 from millstream.wire.messages.metadata import METADATA
 from millstream.wire.messages.offsets import LIST_OFFSETS
 from millstream.wire.messages.produce import ProduceRequest
-from millstream.wire.records.batches import BatchHeader, iter_headers
+from millstream.wire.records.batch_header import BatchHeader, iter_headers
 from millstream.wire.schema import Api, Request
 from millstream.wire.versions import SOFTWARE_NAME
 from tests.kafka import brokers

@@ -10,7 +10,8 @@ from millstream.client.targets import Node
 from millstream.config import AdminConfig
 from millstream.errors import NotLeaderOrFollowerError, raise_for_code
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from millstream.wire.records.batches import RecordData, decode_batch, iter_headers
+from millstream.wire.records.batch_header import iter_headers
+from millstream.wire.records.batches import RecordData, decode_batch
 from tests.waiting import SECONDS
 
 

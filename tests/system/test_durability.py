@@ -14,7 +14,8 @@ import pytest
 from millstream.broker.log.files import Files, OpenFile, StrPath
 from millstream.errors import ErrorCode
 from millstream.wire.messages.produce import ProduceRequest
-from millstream.wire.records.batches import decode_batch, iter_headers
+from millstream.wire.records.batch_header import iter_headers
+from millstream.wire.records.batches import decode_batch
 from tests.system.raw_client import RawClient, produce_request, running_broker
 from tests.waiting import SECONDS, until
 

@@ -24,7 +24,8 @@ from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic, Topics
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
 from millstream.model import TopicPartition
 from millstream.net.reactor import Reactor, Timer
-from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
+from millstream.wire.records.batch_header import iter_headers
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
 from millstream.wire.schema import Api, Request
 
 log = logging.getLogger("millstream.broker.groups")

@@ -12,8 +12,8 @@ from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.core.columns import RecordColumns, encoder, row_numbers
 from millstream.producer.futures import ArrowDelivery
 from millstream.producer.intake import Intake
-from millstream.wire.records.batches import BATCH_OVERHEAD
-from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
+from millstream.wire.records.batch_header import BATCH_OVERHEAD
+from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, EncoderKernels
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,7 +78,7 @@ class _RowSender:
             self._intake.add_rows(topic, partition, columns, rows, sizes, self._outcome)
 
     def _grouped(
-        self, kernels: Kernels, topic: TopicQueues, columns: RecordColumns, chosen: Longs | None
+        self, kernels: EncoderKernels, topic: TopicQueues, columns: RecordColumns, chosen: Longs | None
     ) -> Sequence[tuple[int | None, Longs]]:
         """The rows of each partition, in order; all rows under None if all may go to any partition."""
         import numpy as np

@@ -40,7 +40,7 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from millstream.wire.records.batches import BATCH_OVERHEAD
+from millstream.wire.records.batch_header import BATCH_OVERHEAD
 from millstream.wire.records.codecs import Codec
 from millstream.wire.records.encode import load as load_encoder
 from millstream.wire.schema import ZERO_UUID

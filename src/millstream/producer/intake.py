@@ -29,7 +29,7 @@ from millstream.producer.core.column_batch import ColumnBatch
 from millstream.producer.core.columns import RecordColumns, encoder
 from millstream.producer.driver import ProducerDriver
 from millstream.producer.futures import ArrowDelivery, RecordFuture
-from millstream.wire.records.batches import BATCH_OVERHEAD
+from millstream.wire.records.batch_header import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Longs

@@ -31,12 +31,8 @@ from millstream.wire.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from millstream.wire.records.batches import (
-    ControlType,
-    RecordData,
-    encode_batch,
-    read_header,
-)
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import ControlType, RecordData, encode_batch
 from millstream.wire.records.crc32c import crc32c
 from millstream.wire.schema import Request, Response
 

@@ -17,12 +17,13 @@ from millstream.consumer.fetching.drain import Deserializers, deserialize
 from millstream.errors import ConfigError
 from millstream.model import TimestampType, TopicPartition
 from millstream.serde import deserializer
-from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, read_header
-from millstream.wire.records.decode import Kernels
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
+from millstream.wire.records.decode import DecoderKernels
 
 
 @pytest.fixture(scope="module")
-def loops() -> Kernels:
+def loops() -> DecoderKernels:
     found = compiling.background.wait(60)
     assert found is not None
     return found
@@ -38,7 +39,7 @@ def batch_of(first: int, values: list[bytes | None], **options: Any) -> bytes:
     return encode_batch(records, base_offset=first, **options)
 
 
-def columns_of(batch: bytes, loops: Kernels | None, topic: str = "t", partition: int = 0) -> Columns:
+def columns_of(batch: bytes, loops: DecoderKernels | None, topic: str = "t", partition: int = 0) -> Columns:
     header = read_header(batch)
     if loops is not None:
         found = decode_compiled(loops, memoryview(batch), header, TopicPartition(topic, partition), 1 << 20)
@@ -52,7 +53,7 @@ VALUES = [b"a", None, b"", b"\xff\x00" * 40, None]
 
 
 @pytest.mark.parametrize("mix", [(True, True, True), (False, False, False), (True, False, True)])
-def test_several_batches_become_one(loops: Kernels, mix: tuple[bool, ...]) -> None:
+def test_several_batches_become_one(loops: DecoderKernels, mix: tuple[bool, ...]) -> None:
     batches = [
         (batch_of(0, VALUES), "t", 0),
         (batch_of(7, VALUES[::-1], timestamp_type=TimestampType.LOG_APPEND_TIME), "u", 3),
@@ -88,7 +89,7 @@ def test_several_batches_become_one(loops: Kernels, mix: tuple[bool, ...]) -> No
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_rows_taken_from_the_middle(loops: Kernels, compiled: bool) -> None:
+def test_rows_taken_from_the_middle(loops: DecoderKernels, compiled: bool) -> None:
     part = columns_of(batch_of(0, VALUES), loops if compiled else None).rows(1, 4)
     table = to_record_batch([part, part], pa.binary(), pa.binary(), headers=False)
     assert table["value"].to_pylist() == VALUES[1:4] * 2
@@ -111,7 +112,7 @@ def test_rows_taken_from_the_middle(loops: Kernels, compiled: bool) -> None:
     ],
 )
 def test_typed_columns(
-    loops: Kernels, compiled: bool, name: str, layout: str | None, objects: list[Any]
+    loops: DecoderKernels, compiled: bool, name: str, layout: str | None, objects: list[Any]
 ) -> None:
     raw = [
         None if each is None else each.encode() if layout is None else struct.pack(layout, each)
@@ -138,7 +139,7 @@ def test_a_format_without_a_column_type_is_refused_with_a_hint() -> None:
         column_type("json", "value_deserializer")
 
 
-def test_a_batch_without_records(loops: Kernels) -> None:
+def test_a_batch_without_records(loops: DecoderKernels) -> None:
     empty = batch_of(0, [b"a"])
     empty = empty[:8] + (49).to_bytes(4, "big") + empty[12:57] + bytes(4)
     columns = decode_columns(

@@ -18,22 +18,23 @@ from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.drain import Deserializers, deserialize
 from millstream.model import TimestampType, TopicPartition
 from millstream.serde import deserializer
-from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, read_header
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
 from millstream.wire.records.codecs import Codec
-from millstream.wire.records.decode import Kernels
+from millstream.wire.records.decode import DecoderKernels
 
 T0 = TopicPartition("t", 0)
 FIELD = st.none() | st.binary(max_size=12)
 
 
 @pytest.fixture(scope="module")
-def loops() -> Kernels:
+def loops() -> DecoderKernels:
     found = compiling.background.wait(60)
     assert found is not None
     return found
 
 
-def compiled(loops: Kernels, batch: bytes) -> Columns:
+def compiled(loops: DecoderKernels, batch: bytes) -> Columns:
     columns = decode_compiled(loops, memoryview(batch), read_header(batch), T0, 1 << 20)
     assert columns is not None
     return columns
@@ -59,7 +60,7 @@ def batch_of(values: list[bytes | None], keys: list[bytes | None] | None = None,
     data=st.data(),
 )
 def test_rows_slices_and_records_are_the_same(
-    loops: Kernels,
+    loops: DecoderKernels,
     rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     data: st.DataObject,
 ) -> None:
@@ -82,7 +83,7 @@ SIZES = {"short": 2, "int": 4, "float": 4, "long": 8, "double": 8}
 @settings(deadline=None)
 @given(name=st.sampled_from(DESERIALIZERS), data=st.data())
 def test_deserializing_gives_the_same_objects_and_the_same_error(
-    loops: Kernels, name: str, data: st.DataObject
+    loops: DecoderKernels, name: str, data: st.DataObject
 ) -> None:
     size = SIZES.get(name)
     good = st.binary(min_size=size, max_size=size) if size else st.text(max_size=4).map(str.encode)
@@ -97,7 +98,7 @@ def test_deserializing_gives_the_same_objects_and_the_same_error(
 
 
 @pytest.mark.parametrize("value", [b"", None])
-def test_headers_count_as_data(loops: Kernels, value: bytes | None) -> None:
+def test_headers_count_as_data(loops: DecoderKernels, value: bytes | None) -> None:
     """Else a poll would take in any number of batches that are nothing but headers."""
     headers = (("first", b"x" * 500), ("second", None), ("third", b"y" * 500))
     batch = encode_batch([RecordData(at, 0, None, value, headers * at) for at in range(3)])
@@ -107,7 +108,7 @@ def test_headers_count_as_data(loops: Kernels, value: bytes | None) -> None:
         assert columns.rows(0, 1).data_bytes <= 10
 
 
-def test_text_is_not_torn_between_two_records(loops: Kernels) -> None:
+def test_text_is_not_torn_between_two_records(loops: DecoderKernels) -> None:
     euro = "€".encode()
     columns = compiled(loops, batch_of([b"a", euro[:1], euro[1:], b"b"]))
     good, error = deserialize(columns, Deserializers(value=deserializer("string")))
@@ -115,7 +116,7 @@ def test_text_is_not_torn_between_two_records(loops: Kernels) -> None:
     assert error is not None and error.offset == 1 and error.raw == euro[:1]
 
 
-def test_known_formats_stay_columns(loops: Kernels) -> None:
+def test_known_formats_stay_columns(loops: DecoderKernels) -> None:
     texts = compiled(loops, batch_of([b"a", None, "é".encode(), b""]))
     good, _ = deserialize(texts, Deserializers(value=deserializer("string")))
     assert isinstance(good.values, Texts) and list(good.values) == ["a", None, "é", ""]
@@ -130,7 +131,7 @@ def test_known_formats_stay_columns(loops: Kernels) -> None:
 # -- several batches in one go
 
 
-def stretch(loops: Kernels, data: bytes, **options: Any) -> Stretch | None:
+def stretch(loops: DecoderKernels, data: bytes, **options: Any) -> Stretch | None:
     settings = {"check_crcs": True, "skip_transactional": False, "max_payload_bytes": 1 << 20, **options}
     return decode_stretch(loops, memoryview(data), 0, T0, **settings)
 
@@ -140,7 +141,7 @@ def numbered(first: int, count: int = 3, **options: Any) -> bytes:
     return encode_batch(records, base_offset=first, **options)
 
 
-def test_batches_in_a_row_are_decoded_in_one_go(loops: Kernels) -> None:
+def test_batches_in_a_row_are_decoded_in_one_go(loops: DecoderKernels) -> None:
     data = numbered(0) + numbered(3) + numbered(8)
     found = stretch(loops, data)
     assert found is not None
@@ -150,7 +151,7 @@ def test_batches_in_a_row_are_decoded_in_one_go(loops: Kernels) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_so_are_compressed_ones(loops: Kernels, codec: Codec) -> None:
+def test_so_are_compressed_ones(loops: DecoderKernels, codec: Codec) -> None:
     data = numbered(0, codec=codec) + numbered(3, codec=codec) + numbered(6, codec=codec)
     found = stretch(loops, data)
     assert found is not None
@@ -163,7 +164,7 @@ def test_so_are_compressed_ones(loops: Kernels, codec: Codec) -> None:
     "keep", [lambda columns: columns.values[5:6], lambda columns: columns.rows(5, 6).values]
 )
 def test_what_somebody_keeps_is_not_written_over(
-    loops: Kernels, codec: Codec, keep: Callable[[Any], Any]
+    loops: DecoderKernels, codec: Codec, keep: Callable[[Any], Any]
 ) -> None:
     """Decompressed records lie in memory that is used again: not while there are columns of them."""
 
@@ -188,13 +189,13 @@ def at_offset(batch: bytes, offset: int) -> bytes:
     return struct.pack(">q", offset) + batch[8:]
 
 
-def test_few_records_do_not_keep_much_memory(loops: Kernels) -> None:
+def test_few_records_do_not_keep_much_memory(loops: DecoderKernels) -> None:
     found = stretch(loops, batch_of([b"x" * 100], codec=Codec.ZSTD))
     assert found is not None and found.columns.values.data.nbytes < 1000  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_batch_that_becomes_very_large_is_read_on_its_own(loops: Kernels, codec: Codec) -> None:
+def test_a_batch_that_becomes_very_large_is_read_on_its_own(loops: DecoderKernels, codec: Codec) -> None:
     """And those before it in one go."""
     large = batch_of([bytes(6 << 20)], codec=codec)
     assert stretch(loops, large, max_payload_bytes=1 << 28) is None
@@ -208,13 +209,15 @@ def test_a_batch_that_becomes_very_large_is_read_on_its_own(loops: Kernels, code
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_batches_that_become_a_hundred_times_larger_are_read_in_one_go(loops: Kernels, codec: Codec) -> None:
+def test_batches_that_become_a_hundred_times_larger_are_read_in_one_go(
+    loops: DecoderKernels, codec: Codec
+) -> None:
     found = stretch(loops, batch_of([bytes(100_000)] * 3, codec=codec))
     assert found is not None and [len(value) for value in found.columns.values] == [100_000] * 3
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7, Codec.LZ4, Codec.ZSTD, Codec.GZIP])
-def test_what_cannot_be_decompressed_needs_judgement(loops: Kernels, codec: int) -> None:
+def test_what_cannot_be_decompressed_needs_judgement(loops: DecoderKernels, codec: int) -> None:
     bad = bytearray(numbered(0))
     bad[22] = codec
     assert stretch(loops, bytes(bad), check_crcs=False) is None
@@ -237,31 +240,31 @@ def _bad_crc(batch: bytes) -> bytes:
         pytest.param(_bad_crc(numbered(3)), id="damaged"),
     ],
 )
-def test_a_stretch_ends_before_what_needs_judgement(loops: Kernels, different: bytes) -> None:
+def test_a_stretch_ends_before_what_needs_judgement(loops: DecoderKernels, different: bytes) -> None:
     found = stretch(loops, numbered(0) + different)
     assert found is not None
     assert found.end == len(numbered(0)) and found.next_offset == 3
 
 
-def test_transactions_are_looked_at_where_it_matters(loops: Kernels) -> None:
+def test_transactions_are_looked_at_where_it_matters(loops: DecoderKernels) -> None:
     data = numbered(0, transactional=True, producer_id=7)
     assert stretch(loops, data) is not None
     assert stretch(loops, data, skip_transactional=True) is None
 
 
-def test_damage_is_seen_where_crcs_are_checked(loops: Kernels) -> None:
+def test_damage_is_seen_where_crcs_are_checked(loops: DecoderKernels) -> None:
     assert stretch(loops, _bad_crc(numbered(0))) is None
     assert stretch(loops, numbered(0)[:-2] + b"x" + numbered(0)[-1:], check_crcs=False) is not None
 
 
-def test_a_batch_that_lost_records_to_compaction_ends_a_stretch(loops: Kernels) -> None:
+def test_a_batch_that_lost_records_to_compaction_ends_a_stretch(loops: DecoderKernels) -> None:
     gap = encode_batch([RecordData(0, 0, None, b"0"), RecordData(2, 0, None, b"2")])
     found = stretch(loops, gap + numbered(3))
     assert found is not None and found.end == len(gap)
 
 
 @pytest.mark.parametrize("look", [list, len, lambda column: column[0], lambda column: column[1:]])
-def test_a_column_is_a_sequence(loops: Kernels, look: Callable[[Any], Any]) -> None:
+def test_a_column_is_a_sequence(loops: DecoderKernels, look: Callable[[Any], Any]) -> None:
     columns = compiled(loops, batch_of([b"a", b"b", None]))
     for column in (columns.offsets, columns.keys, columns.values, columns.headers):
         assert look(column) is not None or column is columns.keys

@@ -9,7 +9,8 @@ from millstream.consumer.fetching import buffers
 from millstream.consumer.fetching.drain import RAW, Deserializers, drain
 from millstream.errors import CorruptBatch, DeserializationError, UnsupportedMagic
 from millstream.model import Header, OffsetAndMetadata, TimestampType, TopicPartition
-from millstream.wire.records.batches import ControlType, RecordData, read_header
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import ControlType, RecordData
 from millstream.wire.records.codecs import Codec
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from millstream.consumer.decoding.columns import Columns, decode_columns
 from millstream.consumer.decoding.records import Record, Records
 from millstream.model import TimestampType, TopicPartition
-from millstream.wire.records.batches import RecordData, encode_batch, read_header
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import RecordData, encode_batch
 
 
 def columns(topic: str, partition: int, first: int, count: int) -> Columns:

@@ -13,7 +13,8 @@ from millstream.producer.core.batch import Batch, PartitionQueue
 from millstream.producer.core.column_batch import ColumnBatch
 from millstream.producer.core.columns import RecordColumns, column_of, encoder, headers_of, row_numbers
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import BATCH_OVERHEAD, decode_batch, read_header
+from millstream.wire.records.batch_header import BATCH_OVERHEAD, read_header
+from millstream.wire.records.batches import decode_batch
 from millstream.wire.records.codecs import Codec
 from millstream.wire.records.encode import load
 

@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 
 from millstream.errors import CorruptBatch, UnsupportedMagic
 from millstream.model import TimestampType
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     HEADER,
     BatchHeader,
-    ControlType,
-    RecordData,
     add_sequence,
     assemble_batch,
     check_crc,
-    decode_batch,
-    encode_batch,
     iter_headers,
     patch_batch,
-    read_control_type,
     read_header,
+)
+from millstream.wire.records.batches import (
+    ControlType,
+    RecordData,
+    decode_batch,
+    encode_batch,
+    read_control_type,
 )
 from millstream.wire.records.codecs import Codec
 

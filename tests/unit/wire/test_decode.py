@@ -10,46 +10,46 @@ from pathlib import Path
 import pytest
 
 from millstream.wire.records.batches import RecordData, encode_batch
-from millstream.wire.records.decode import Kernels, expand, load
+from millstream.wire.records.decode import DecoderKernels, expand, load
 from tests import fuzz_decode
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> DecoderKernels:
     return load()
 
 
-def test_three_thousand_damaged_batches_are_decoded_alike_or_refused_by_both(kernels: Kernels) -> None:
+def test_three_thousand_damaged_batches_are_decoded_alike_or_refused_by_both(kernels: DecoderKernels) -> None:
     accepted = sum(fuzz_decode.check(kernels, seed) for seed in range(3_000))
     assert 500 < accepted < 2_500, "the damage is neither too light nor too heavy to show anything"
 
 
 @pytest.mark.parametrize("varint", [b"\x80" * 4 + b"\x10", b"\xff" * 4 + b"\x0f", b"\x80" * 5 + b"\x00"])
-def test_varints_at_the_limits_of_32_bits(kernels: Kernels, varint: bytes) -> None:
+def test_varints_at_the_limits_of_32_bits(kernels: DecoderKernels, varint: bytes) -> None:
     good = encode_batch([RecordData(0, 0, None, b"v")])
     _both(kernels, good[:61] + varint + good[62:])
     _both(kernels, good[:64] + varint + good[65:])
 
 
 @pytest.mark.parametrize("last", range(4))
-def test_varlongs_at_the_limit_of_64_bits(kernels: Kernels, last: int) -> None:
+def test_varlongs_at_the_limit_of_64_bits(kernels: DecoderKernels, last: int) -> None:
     good = encode_batch([RecordData(0, 0, None, b"v")])
     body = good[62:63] + b"\xfe" + b"\xff" * 8 + bytes([last]) + good[64:]
     _both(kernels, good[:61] + bytes([2 * len(body)]) + body)
 
 
-def test_an_over_long_varint_is_fine(kernels: Kernels) -> None:
+def test_an_over_long_varint_is_fine(kernels: DecoderKernels) -> None:
     good = encode_batch([RecordData(0, 0, None, b"v")])
     body = good[62:63] + b"\x80\x80\x00" + good[64:]
     assert _both(kernels, good[:61] + bytes([2 * len(body)]) + body) is not None
 
 
-def test_a_timestamp_that_overflows_is_refused(kernels: Kernels) -> None:
+def test_a_timestamp_that_overflows_is_refused(kernels: DecoderKernels) -> None:
     good = encode_batch([RecordData(0, 0, None, b"v"), RecordData(1, 1, None, b"w")])
     assert _both(kernels, good[:27] + (2**63 - 1).to_bytes(8, "big") + good[35:]) is None
 
 
-def _both(kernels: Kernels, body: bytes) -> list[RecordData] | None:
+def _both(kernels: DecoderKernels, body: bytes) -> list[RecordData] | None:
     batch = body[:8] + (len(body) - 12).to_bytes(4, "big") + body[12:]
     found = fuzz_decode.compiled(kernels, batch)
     assert found == fuzz_decode.plain(batch)

@@ -23,8 +23,9 @@ from millstream.producer.core.columns import (
 )
 from millstream.producer.core.partitioner import murmur2, partition_for_key
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import BATCH_OVERHEAD, RecordData, decode_batch, encode_batch
-from millstream.wire.records.encode import Kernels, compile_kernels, expand, load, write_header
+from millstream.wire.records.batch_header import BATCH_OVERHEAD, write_header
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
+from millstream.wire.records.encode import EncoderKernels, compile_kernels, expand, load
 
 FIELD = st.none() | st.binary(max_size=70) | st.sampled_from([b"", b"x" * 63, b"x" * 64, b"x" * 9000])
 HEADERS = st.lists(
@@ -34,17 +35,17 @@ RECORDS = st.lists(st.tuples(FIELD, FIELD, st.integers(0, 2**50), HEADERS), min_
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> EncoderKernels:
     return load()
 
 
 @pytest.fixture(scope="module")
-def checking() -> Kernels:
+def checking() -> EncoderKernels:
     """The same loops, which raise where they would read or write outside an array."""
     return compile_kernels({"boundscheck": True})
 
 
-def by_lists(kernels: Kernels, records: list[Any]) -> bytes:
+def by_lists(kernels: EncoderKernels, records: list[Any]) -> bytes:
     """The batch as ``Producer.send`` makes it."""
     times = Times()
     for row, (_, _, timestamp, _) in enumerate(records):
@@ -76,18 +77,18 @@ def plainly(records: list[Any]) -> bytes:
 
 @settings(deadline=None)
 @given(RECORDS)
-def test_the_same_bytes_as_the_plain_encoder(checking: Kernels, records: list[Any]) -> None:
+def test_the_same_bytes_as_the_plain_encoder(checking: EncoderKernels, records: list[Any]) -> None:
     assert by_lists(checking, records) == plainly(records)
 
 
 @settings(deadline=None)
 @given(RECORDS)
-def test_the_plain_decoder_reads_what_it_wrote(kernels: Kernels, records: list[Any]) -> None:
+def test_the_plain_decoder_reads_what_it_wrote(kernels: EncoderKernels, records: list[Any]) -> None:
     read = decode_batch(by_lists(kernels, records), max_decompressed_bytes=1 << 24)
     assert [(one.key, one.value, one.timestamp, list(one.headers)) for one in read] == records
 
 
-def test_thousands_of_records_and_times_that_run_back(kernels: Kernels) -> None:
+def test_thousands_of_records_and_times_that_run_back(kernels: EncoderKernels) -> None:
     records: list[Any] = [(None, b"%d" % n, 2**40 - n * 10**6, []) for n in range(20_000)]
     assert by_lists(kernels, records) == plainly(records)
 
@@ -95,7 +96,7 @@ def test_thousands_of_records_and_times_that_run_back(kernels: Kernels) -> None:
 @settings(deadline=None)
 @given(RECORDS, st.integers(0, 3000), st.data())
 def test_it_stops_where_the_next_record_does_not_fit(
-    checking: Kernels, records: list[Any], room: int, data: st.DataObject
+    checking: EncoderKernels, records: list[Any], room: int, data: st.DataObject
 ) -> None:
     """Any rows in any order, in pieces: the records of all pieces together are the rows."""
     columns = RecordColumns(
@@ -124,7 +125,7 @@ def test_it_stops_where_the_next_record_does_not_fit(
 
 @settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=50), st.integers(1, 1000))
-def test_keys_hash_as_in_java(checking: Kernels, keys: list[bytes | None], partitions: int) -> None:
+def test_keys_hash_as_in_java(checking: EncoderKernels, keys: list[bytes | None], partitions: int) -> None:
     """The vectors that Java printed are in test_partitioner; here is what agrees with them."""
     chosen = np.full(len(keys), -1, np.int64)
     unchosen = checking.hash_keys(*column_of(keys).arrays, partitions, chosen)
@@ -132,7 +133,7 @@ def test_keys_hash_as_in_java(checking: Kernels, keys: list[bytes | None], parti
     assert chosen.tolist() == [-1 if key is None else partition_for_key(key, partitions) for key in keys]
 
 
-def test_hashes_of_all_32_bits(kernels: Kernels) -> None:
+def test_hashes_of_all_32_bits(kernels: EncoderKernels) -> None:
     keys: list[bytes | None] = [
         b"",
         b"a",
@@ -148,7 +149,7 @@ def test_hashes_of_all_32_bits(kernels: Kernels) -> None:
     assert chosen.tolist() == [murmur2(key) & 0x7FFFFFFF for key in keys if key is not None]
 
 
-def test_a_partition_that_was_chosen_is_kept(kernels: Kernels) -> None:
+def test_a_partition_that_was_chosen_is_kept(kernels: EncoderKernels) -> None:
     chosen = np.array([5, -1, 0, -1], np.int64)
     assert kernels.hash_keys(*column_of([b"a", b"a", None, None]).arrays, 7, chosen) == 1
     assert chosen.tolist() == [5, partition_for_key(b"a", 7), 0, -1]
@@ -156,7 +157,7 @@ def test_a_partition_that_was_chosen_is_kept(kernels: Kernels) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-1, 4), max_size=60))
-def test_rows_are_grouped_in_their_order(checking: Kernels, partitions: list[int]) -> None:
+def test_rows_are_grouped_in_their_order(checking: EncoderKernels, partitions: list[int]) -> None:
     ends, order = np.zeros(6, np.int64), np.empty(len(partitions), np.int64)
     assert checking.group_rows(np.array(partitions, np.int64), ends, order) == len(partitions)
     groups = [group.tolist() for group in np.split(order, ends[:-1])]
@@ -189,8 +190,8 @@ def test_it_works_where_no_compiled_code_can_be_kept(tmp_path: Path) -> None:
     obstacle.touch()
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(obstacle / "cache")}
     code = (
-        "from millstream.wire.records import encode as e; "
-        "print(e._compile(e._GROUP_ROWS, None, {'cache': True}))"
+        "from millstream.wire.records import encode, jit; "
+        "print(jit.compile_loop(encode._GROUP_ROWS, encode.__file__, 'encode', None, {'cache': True}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False

@@ -28,7 +28,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CRC_START,

@@ -27,7 +27,7 @@ from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionRe
 from millstream.broker.log.validation import recompress, validate
 from millstream.errors import KafkaStorageError, OffsetOutOfRangeError
 from millstream.model import TimestampType
-from millstream.wire.records.batches import NO_TIMESTAMP, BatchHeader, iter_headers, patch_batch
+from millstream.wire.records.batch_header import NO_TIMESTAMP, BatchHeader, iter_headers, patch_batch
 from millstream.wire.records.primitives import Buffer
 from millstream.wire.slices import EMPTY_SLICE, FileSlice
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from millstream.errors import InvalidProducerEpochError, InvalidRecordError, OutOfOrderSequenceNumberError
-from millstream.wire.records.batches import BatchHeader, add_sequence
+from millstream.wire.records.batch_header import BatchHeader, add_sequence
 
 REMEMBERED_BATCHES = 5
 """The most batches that a producer may have in flight."""

@@ -12,7 +12,7 @@ from millstream.errors import (
     RecordListTooLargeError,
 )
 from millstream.model import TimestampType
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_BIT,

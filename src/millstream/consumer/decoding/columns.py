@@ -16,17 +16,15 @@ from millstream.errors import CorruptBatch
 from millstream.model import Header, TimestampType, TopicPartition
 from millstream.wire.memory import RecycledMemory
 from millstream.wire.records import decode
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     CRC_START,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
-    RecordData,
-    decode_batch,
-    decompress_records,
     read_header,
 )
+from millstream.wire.records.batches import RecordData, decode_batch, decompress_records
 from millstream.wire.records.codecs import decompress_into
 
 if TYPE_CHECKING:
@@ -142,7 +140,7 @@ def decode_columns(
 
 
 def decode_compiled(
-    loops: decode.Kernels,
+    loops: decode.DecoderKernels,
     batch: memoryview,
     header: BatchHeader,
     partition: TopicPartition,
@@ -183,7 +181,7 @@ def _epoch(header: BatchHeader) -> int | None:
 
 
 def decode_stretch(
-    loops: decode.Kernels,
+    loops: decode.DecoderKernels,
     view: memoryview,
     position: int,
     partition: TopicPartition,
@@ -266,7 +264,7 @@ def _fill(
     return ends
 
 
-def _unharmed(loops: decode.Kernels, data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:
+def _unharmed(loops: decode.DecoderKernels, data: NDArray[np.uint8], table: NDArray[np.int64]) -> int:
     """How many of the batches, from the first on, have the CRC that they should have."""
     starts = table[:, decode.START] - _COVERED
     ends, crcs = table[:, decode.PAYLOAD_END].copy(), table[:, decode.CRC].copy()
@@ -280,7 +278,7 @@ def _unharmed(loops: decode.Kernels, data: NDArray[np.uint8], table: NDArray[np.
 
 
 def _read(
-    loops: decode.Kernels,
+    loops: decode.DecoderKernels,
     data: NDArray[np.uint8],
     table: NDArray[np.int64],
     rows: int,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.wire.records.decode import Kernels
+from millstream.wire.records.decode import DecoderKernels
 from millstream.wire.records.jit import Loops
 
 _VOLUME_BYTES: Final = 256 * 1024
 """Loaded after some 10 ms of decoding in plain Python."""
 
 
-class Decoder(Loops[Kernels]):
+class Decoder(Loops[DecoderKernels]):
     """The compiled loops, if they are loaded."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Decoder(Loops[Kernels]):
 decoder: Final = Decoder()
 
 
-def kernels(volume: int = 0) -> Kernels | None:
+def kernels(volume: int = 0) -> DecoderKernels | None:
     """The compiled loops, if they are loaded. ``volume``: how many bytes are about to be decoded."""
     if decoder.kernels is None:
         decoder.seen_bytes += volume

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from millstream.model import Header
 from millstream.serde import FORMATS
-from millstream.wire.records.decode import Kernels
+from millstream.wire.records.decode import DecoderKernels
 from millstream.wire.records.primitives import read_varint
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ class Fields(Sequence[Any]):
     kind = _BYTES
 
     def __init__(
-        self, kernels: Kernels, data: NDArray[np.uint8], starts: NDArray[np.int32], sizes: NDArray[np.int32]
+        self,
+        kernels: DecoderKernels,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int32],
+        sizes: NDArray[np.int32],
     ) -> None:
         self.kernels = kernels
         self.data = data

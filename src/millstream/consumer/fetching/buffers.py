@@ -19,16 +19,14 @@ from millstream.consumer.fetching.positions import FetchPosition, Positions
 from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     LOG_OVERHEAD,
     BatchHeader,
-    ControlType,
     check_crc,
-    decode_batch,
-    read_control_type,
     read_header,
 )
+from millstream.wire.records.batches import ControlType, decode_batch, read_control_type
 from millstream.wire.records.primitives import INT64_MAX
 
 MAX_DECOMPRESSED_BYTES: Final = 256 << 20

@@ -14,16 +14,17 @@ from millstream.model import Header
 from millstream.producer.core.columns import encode_lists, encoder
 from millstream.producer.core.records import encode_records
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     add_sequence,
     assemble_batch,
+    write_header,
 )
 from millstream.wire.records.codecs import Codec, compress
-from millstream.wire.records.encode import Kernels, write_header
+from millstream.wire.records.encode import EncoderKernels
 
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Bytes
@@ -266,7 +267,7 @@ class Batch:
         self.span = self.times.span
         return self._assembled(codec)
 
-    def _encoded_array(self, kernels: Kernels) -> Bytes:
+    def _encoded_array(self, kernels: EncoderKernels) -> Bytes:
         """The records as an array with room for the header in front."""
         self.span = self.times.span
         return encode_lists(kernels, self.keys, self.values, self.times, self.headers)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from millstream.producer.core.batch import Batch, PartitionQueue
 from millstream.producer.core.columns import RecordColumns
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import BATCH_OVERHEAD, decode_batch
+from millstream.wire.records.batch_header import BATCH_OVERHEAD
+from millstream.wire.records.batches import decode_batch
 from millstream.wire.records.codecs import Codec
-from millstream.wire.records.encode import Kernels
+from millstream.wire.records.encode import EncoderKernels
 
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Bytes, Longs
@@ -35,7 +36,7 @@ class ColumnBatch(Batch):
     def size(self) -> int:
         return self.filled - BATCH_OVERHEAD
 
-    def fill(self, kernels: Kernels, columns: RecordColumns, rows: Longs, first: int) -> int:
+    def fill(self, kernels: EncoderKernels, columns: RecordColumns, rows: Longs, first: int) -> int:
         """Add the records ``rows[first:]``, as many as fit; returns the index of the next one in ``rows``."""
         if self.span is None:
             base = int(columns.timestamps[rows[first]])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.model import Header
 from millstream.producer.core.records import encode_headers
 from millstream.producer.core.times import Times
-from millstream.wire.records.batches import BATCH_OVERHEAD
-from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, Kernels
+from millstream.wire.records.batch_header import BATCH_OVERHEAD
+from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, EncoderKernels
 from millstream.wire.records.jit import Loops
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.wire.records.encode import Bytes, Longs
 
-encoder: Final[Loops[Kernels]] = Loops(volume_bytes=1 << 20)
+encoder: Final[Loops[EncoderKernels]] = Loops(volume_bytes=1 << 20)
 """The compiled encoder of this process, once it is loaded: after some 10 ms of encoding in plain Python."""
 
 _LEAST_CAPACITY: Final = 1 << 12
@@ -58,7 +58,14 @@ class RecordColumns:
         return sum(sizes.clip(min=0) for sizes in fields)  # type: ignore[return-value]
 
     def write(
-        self, kernels: Kernels, rows: Longs, first: int, out: Bytes, position: int, count: int, span: Any
+        self,
+        kernels: EncoderKernels,
+        rows: Longs,
+        first: int,
+        out: Bytes,
+        position: int,
+        count: int,
+        span: Any,
     ) -> tuple[int, int, int]:
         """Write the records ``rows[first:]`` into ``out`` from ``position`` on, as many as fit.
 
@@ -73,7 +80,7 @@ class RecordColumns:
 
 
 def encode_lists(
-    kernels: Kernels,
+    kernels: EncoderKernels,
     keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None],
     times: Times,

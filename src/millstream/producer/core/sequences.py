@@ -22,7 +22,7 @@ from typing import Final
 
 from millstream.errors import BrokerError, ErrorCode
 from millstream.producer.core.batch import Batch, PartitionQueue
-from millstream.wire.records.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, add_sequence
+from millstream.wire.records.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, add_sequence
 
 MAX_EPOCH: Final = 0x7FFF
 _NONE_ACKED: Final = -1

@@ -1,25 +1,33 @@
-"""Record batches in format version 2 (KIP-98): the unit of produce, of the log, and of fetch.
+"""Record batches, record by record: the plain encoder and decoder, and control records.
 
-A batch is a 61-byte header and its records, which may be compressed as a whole. The CRC covers everything
-from the attributes to the end, so the broker may write the base offset and the leader epoch, which lie before
-it, without touching the rest.
-
-``decode_batch`` is the plain and strict decoder; faster ones are tested against it.
+The compiled encoder and decoder are tested against these.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from millstream.errors import CorruptBatch, UnsupportedMagic
+from millstream.errors import CorruptBatch
 from millstream.model import Header, TimestampType
+from millstream.wire.records.batch_header import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assemble_batch,
+    check_crc,
+    read_header,
+)
 from millstream.wire.records.codecs import Codec, compress, decompress
-from millstream.wire.records.crc32c import crc32c
 from millstream.wire.records.primitives import (
-    INT32_MAX,
     INT64_MAX,
     INT64_MIN,
     NULL_LENGTH,
@@ -29,41 +37,6 @@ from millstream.wire.records.primitives import (
     read_varlong,
 )
 
-LOG_OVERHEAD = 12
-"""Base offset and length: what precedes the counted part of a batch."""
-BATCH_OVERHEAD = 61
-"""The header: what a batch without records takes."""
-MAGIC = 2
-CRC_START = 21
-"""Where the part begins that the CRC covers: at the attributes."""
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
-
-HEADER = struct.Struct(">qiibIhiqqqhii")
-"""The fields of BatchHeader, in order."""
-_UNCOVERED = struct.Struct(">qiibI")
-_COVERED = struct.Struct(">hiqqqhii")
-assert HEADER.size == BATCH_OVERHEAD and _UNCOVERED.size == CRC_START
-
-CODEC_MASK = 0x07
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40
-
-_MAGIC_AT = 16
-_CRC_AT = 17
-_LENGTH_AT = 8
-_ATTRIBUTES_AT = CRC_START
-_MAX_TIMESTAMP_AT = 35
-_OFFSET = struct.Struct(">q")
-_INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
-_INT16 = struct.Struct(">h")
-_TIMESTAMP = struct.Struct(">q")
-_CODECS = {int(codec): codec for codec in Codec}
 # A record takes at least a length, attributes, two deltas, two lengths and a header count.
 _MIN_RECORD_BYTES = 7
 
@@ -76,152 +49,6 @@ class RecordData(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
-
-
-class BatchHeader(NamedTuple):
-    """The header of a batch, field by field as on the wire. (A tuple, because it is built in one C call.)"""
-
-    base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch."""
-        return LOG_OVERHEAD + self.batch_length
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def codec(self) -> Codec:
-        codec = _CODECS.get(self.attributes & CODEC_MASK)
-        if codec is None:
-            raise CorruptBatch(f"unknown codec {self.attributes & CODEC_MASK}")
-        return codec
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        append_time = self.attributes & LOG_APPEND_TIME_BIT
-        return TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_BIT)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & CONTROL_BIT)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Whether ``base_timestamp`` is the time after which the batch's tombstones may go (KIP-534)."""
-        return bool(self.attributes & DELETE_HORIZON_BIT)
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        return self.base_timestamp if self.has_delete_horizon else None
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence number of the last record; -1 without one. Sequences wrap from 2**31 - 1 to 0."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return add_sequence(self.base_sequence, self.last_offset_delta)
-
-
-def add_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers count from 0 to 2**31 - 1, and then from 0 again."""
-    return (sequence + increment) & INT32_MAX
-
-
-def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read and check the header at ``position``; the records need not be there yet."""
-    if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
-        if position >= 0 and len(buffer) - position > _MAGIC_AT and buffer[position + _MAGIC_AT] != MAGIC:
-            raise UnsupportedMagic(f"record format {buffer[position + _MAGIC_AT]} instead of {MAGIC}")
-        raise CorruptBatch(f"a batch header takes {BATCH_OVERHEAD} bytes, {len(buffer) - position} are left")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
-    if header.magic != MAGIC:
-        raise UnsupportedMagic(f"record format {header.magic} instead of {MAGIC}")
-    if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
-        raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        raise CorruptBatch(
-            f"negative counts: last offset delta {header.last_offset_delta}, {header.record_count} records"
-        )
-    return header
-
-
-def check_crc(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:
-    """Check that the whole batch is there and unharmed; raises CorruptBatch."""
-    end = position + header.size
-    if end > len(buffer):
-        raise CorruptBatch(f"a batch of {header.size} bytes, {len(buffer) - position} are there")
-    actual = crc32c(memoryview(buffer)[position + CRC_START : end])
-    if actual != header.crc:
-        raise CorruptBatch(
-            f"CRC of the batch at offset {header.base_offset} is {actual:#x}, not {header.crc:#x}"
-        )
-
-
-def iter_headers(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch as its position and header, CRC unchecked.
-
-    A batch cut by the end of the buffer raises CorruptBatch. With ``allow_partial`` it ends the iteration
-    instead: a broker may cut the last batch of a fetch response.
-    """
-    position, end = 0, len(buffer)
-    while position < end:
-        if allow_partial and end - position < BATCH_OVERHEAD:
-            return
-        header = read_header(buffer, position)
-        if position + header.size > end:
-            if allow_partial:
-                return
-            raise CorruptBatch(f"a batch of {header.size} bytes, {end - position} are there")
-        yield position, header
-        position += header.size
-
-
-def patch_batch(
-    buffer: bytearray | memoryview,
-    *,
-    base_offset: int,
-    partition_leader_epoch: int,
-    max_timestamp: int | None = None,
-    position: int = 0,
-) -> None:
-    """Give the batch at ``position`` its place in the log.
-
-    With ``max_timestamp`` the batch becomes one of LogAppendTime: all its records get that timestamp, and the
-    CRC is computed anew.
-    """
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + LOG_OVERHEAD, partition_leader_epoch)
-    if max_timestamp is None:
-        return
-    (attributes,) = _INT16.unpack_from(buffer, position + _ATTRIBUTES_AT)
-    _INT16.pack_into(buffer, position + _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
-    _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
-    (length,) = _INT32.unpack_from(buffer, position + _LENGTH_AT)
-    covered = memoryview(buffer)[position + CRC_START : position + LOG_OVERHEAD + length]
-    _UINT32.pack_into(buffer, position + _CRC_AT, crc32c(covered))
 
 
 # -- encoding
@@ -242,7 +69,7 @@ def encode_batch(
     partition_leader_epoch: int = -1,
     delete_horizon_ms: int | None = None,
 ) -> bytes:
-    """Encode at least one record; offsets are absolute, in ascending order, from ``base_offset`` on."""
+    """Encode at least one record; offsets are absolute and ascending, not below ``base_offset``."""
     assert records, "a batch has at least one record"
     base_timestamp = records[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     payload = b"".join([_encode_record(record, base_offset, base_timestamp) for record in records])
@@ -263,28 +90,6 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-
-
-def assemble_batch(
-    payload: Buffer,
-    *,
-    base_offset: int,
-    partition_leader_epoch: int,
-    attributes: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    record_count: int,
-) -> bytes:
-    """Put a header with its CRC in front of encoded (and compressed) records."""
-    length = BATCH_OVERHEAD - LOG_OVERHEAD + len(payload)
-    times = (base_timestamp, max_timestamp)
-    producer = (producer_id, producer_epoch, base_sequence)
-    covered = _COVERED.pack(attributes, last_offset_delta, *times, *producer, record_count) + payload
-    return _UNCOVERED.pack(base_offset, length, partition_leader_epoch, MAGIC, crc32c(covered)) + covered
 
 
 def _encode_record(record: RecordData, base_offset: int, base_timestamp: int) -> bytes:
@@ -320,7 +125,7 @@ def decode_batch(buffer: Buffer, *, max_decompressed_bytes: int, verify_crc: boo
     """Decode exactly one batch, strictly: every length is checked, and nothing may be left over.
 
     Raises CorruptBatch, also for a wrong CRC and for records that take more than ``max_decompressed_bytes``.
-    Who has checked the CRC already, or does not want it checked, says so with ``verify_crc``.
+    ``verify_crc=False`` skips the check of the CRC.
     """
     header = read_header(buffer)
     if verify_crc:
@@ -349,7 +154,7 @@ def decode_batch(buffer: Buffer, *, max_decompressed_bytes: int, verify_crc: boo
 def decompress_records(
     buffer: Buffer, header: BatchHeader, *, max_decompressed_bytes: int, position: int = 0
 ) -> bytes:
-    """The records of the batch at ``position`` as plain bytes, long enough for the count that it claims."""
+    """Return the uncompressed records of the batch at ``position``; long enough for ``record_count``."""
     payload = memoryview(buffer)[position + BATCH_OVERHEAD : position + header.size]
     plain = decompress(header.codec, payload, max_decompressed_bytes)
     if header.record_count * _MIN_RECORD_BYTES > len(plain):
@@ -407,14 +212,14 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 
 
 class ControlType(IntEnum):
-    """What a control record says; the kinds that other brokers may add are skipped by their number."""
+    """The type of a control record. Types that newer brokers add are skipped by their number."""
 
     ABORT = 0
     COMMIT = 1
 
 
 def read_control_type(key: bytes | None) -> int:
-    """The type in a control record's key, known or not. Later versions may append fields."""
+    """Return the type in a control record's key, known or not. Later versions may append fields."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise CorruptBatch(f"a control record's key takes {_CONTROL_KEY.size} bytes")
     version, control_type = _CONTROL_KEY.unpack_from(key)

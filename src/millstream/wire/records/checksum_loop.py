@@ -1,9 +1,9 @@
 """CRC-32C of many batches in one compiled loop that holds no interpreter lock.
 
-The processor's own instruction takes 8 bytes and has a result after three cycles, but can begin another one
-in each: so three pieces of the data are worked on at once, and their results are put together by tables. That
-is as fast as google-crc32c, without a Python call for each batch; on processors without the instruction
-``compile_checksum_loop`` returns None, and google-crc32c does the work.
+The processor's CRC instruction takes 8 bytes and has its result after three cycles, but a new one can start
+in each cycle: so three pieces of the data are computed at once, and their results are combined by tables.
+That is as fast as google-crc32c, without a Python call for each batch. On processors without the instruction
+``compile_checksum_loop`` returns None, and google-crc32c is used.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import extend
 
-from millstream.wire.records.jit import compile_function, lasting
+from millstream.wire.records.jit import compile_loop
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     ChecksumLoop = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], int]
-    """Takes the data, and start, end and CRC of each batch in it; how many of them, from the first, agree."""
+    """Takes data, and the start, end and CRC of each batch; returns how many of the first are intact."""
 
 _PIECE: Final = 512
 """Bytes of each of the three pieces."""
@@ -64,23 +64,22 @@ def count_unharmed(data, starts, ends, crcs):
 
 
 def compile_checksum_loop(options: dict[str, Any]) -> ChecksumLoop | None:
-    """The loop, compiled with these options of numba's; None where the processor lacks the instruction."""
+    """Compile the loop with these options of numba's; None where the processor lacks the instruction."""
     if not _has_instruction():
         return None
-    import numpy as np
     from numba import types
 
-    namespace: dict[str, Any] = {"np": np, "__name__": __name__, "shifts": _shifts(), **_instructions()}
     source = _SOURCE.replace("PIECE", str(_PIECE))
-    exec(compile(source, lasting(__file__, source), "exec"), namespace)
     longs = types.int64[::1]
     signature = (types.Array(types.uint8, 1, "C", readonly=True), longs, longs, longs)
-    loop: ChecksumLoop = compile_function(namespace["count_unharmed"], signature, options)
+    loop: ChecksumLoop = compile_loop(
+        source, __file__, __name__, signature, options, shifts=_shifts(), **_instructions()
+    )
     return loop
 
 
 def _has_instruction() -> bool:
-    """Whether compiled code may use it. Who chooses a processor for numba may choose one that lacks it."""
+    """Whether compiled code may use it. A processor chosen in numba's configuration may lack it."""
     from llvmlite import binding  # type: ignore[import-untyped]
     from numba import config
 
@@ -91,7 +90,7 @@ def _has_instruction() -> bool:
 
 
 def _shifts() -> NDArray[np.uint32]:
-    """What each byte of a CRC becomes when a piece of zeros follows: the sum of the four is the new CRC."""
+    """Return the tables that append a piece of zeros to a CRC: one per byte of it, to be combined by XOR."""
     import numpy as np
 
     zeros = bytes(_PIECE)
@@ -105,7 +104,7 @@ def _shifts() -> NDArray[np.uint32]:
 
 
 def _instructions() -> dict[str, Any]:
-    """The instruction for 8 bytes and for one, and a look at 8 bytes wherever they lie."""
+    """Return the instruction for 8 bytes and for one byte, and an unaligned load of 8 bytes."""
     from llvmlite import ir
     from numba import types
     from numba.core import cgutils

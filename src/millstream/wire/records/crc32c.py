@@ -9,10 +9,10 @@ from millstream.wire.records.primitives import Buffer
 
 
 def crc32c(data: Buffer) -> int:
-    """The CRC-32C of the bytes. A view is copied first (the C function takes only real ``bytes``)."""
+    """Return the CRC-32C of the bytes. A view is copied first: the C function takes only ``bytes``."""
     return int(_value(data if type(data) is bytes else bytes(data)))
 
 
 def extend_crc32c(crc: int, data: bytes) -> int:
-    """The CRC-32C of what ``crc`` is of, with more bytes behind it."""
+    """Return the CRC-32C of the bytes that ``crc`` covers, followed by ``data``."""
     return int(_extend(crc, data))

@@ -1,13 +1,12 @@
-"""The fast decoder: record batches into columns of numbers, by compiled loops that hold no interpreter lock.
+"""The compiled decoder: record batches into columns of numbers, without the interpreter lock.
 
-It accepts exactly what ``batches.decode_batch`` accepts; that one stays the reference, and says in words what
-is wrong with a batch that was not accepted here. Nothing is read or written outside the given arrays,
-whatever the bytes are.
+It accepts exactly what ``batches.decode_batch``, the reference, accepts. That one also explains what is wrong
+with a batch that was refused here. Nothing is read or written outside the given arrays, whatever the bytes
+are.
 
-The loops are text until ``load`` compiles them: helper functions that take arrays would cost more than all
-the rest, so the reading of a varint is written once, in capitals, and expanded where it is used. Importing
-this module is cheap. ``load`` imports numba, and compiles (seconds) or finds the result of an earlier
-compilation (a tenth of a second): call it where nobody waits.
+The loops are text until ``load`` compiles them; reading a varint is a macro (see ``jit``). Importing this
+module is cheap. ``load`` imports numba, and compiles (seconds) or finds the result of an earlier compilation
+(a tenth of a second): call it on a background thread.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google_crc32c import value as crc32c_value
 
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
 )
 from millstream.wire.records.checksum_loop import compile_checksum_loop
-from millstream.wire.records.jit import compile_loop
+from millstream.wire.records.jit import compile_loop, expand_macros
 from millstream.wire.records.primitives import INT64_MAX
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ FIELDS: Final = 9
 
 # -- the text of the loops
 
-# Reads the varint at ``at`` into a variable; any fault leaves by FAULT. An over-long encoding is fine as long
-# as its bytes are not too many, as for the plain decoder.
+# Reads the varint at ``at`` into a variable; any fault leaves by FAULT. An over-long encoding is accepted
+# up to the most bytes of its type, as in the plain decoder.
 _VARINT: Final = """\
 if at >= END:
     FAULT
@@ -70,11 +69,14 @@ if byte > 127:
         FAULT
 NAME = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
 """
-_MACRO: Final = r"(?m)^( *)(VARINT|VARLONG)\((\w+), (\w+)\)$"
 # A varint has 5 bytes at most and 32 bits; a varlong 10 and 64, so its last byte holds no more than one bit.
-_LIMITS: Final = {
-    "VARINT": ("28", "raw > np.uint64(0xFFFFFFFF)"),
-    "VARLONG": ("63", "shift > np.uint64(63) and byte > np.uint64(1)"),
+_MACROS: Final = {
+    "VARINT(NAME, END)": _VARINT.replace("LAST_SHIFT", "28").replace(
+        "TOO_LARGE", "raw > np.uint64(0xFFFFFFFF)"
+    ),
+    "VARLONG(NAME, END)": _VARINT.replace("LAST_SHIFT", "63").replace(
+        "TOO_LARGE", "shift > np.uint64(63) and byte > np.uint64(1)"
+    ),
 }
 
 _READ_RECORDS: Final = """\
@@ -154,9 +156,9 @@ def read_records(
     return batches, row, with_headers
 """
 
-# Finds the batches that need nobody's judgement: whole, in order, of one codec, leader epoch and kind of
-# timestamp. Stops before the first that is different in any way, damaged ones included; and behind one from
-# which compaction has taken records, as the position then has to jump over what is missing at its end.
+# Finds the run of simple batches: whole, in order, of one codec, leader epoch and timestamp type. Stops
+# before the first that differs in any way, damaged ones included; and behind one from which compaction has
+# removed records, as the position then has to jump over what is missing at its end.
 _FIND_BATCHES: Final = """\
 def find_batches(data, position, max_bytes, max_payload, skip_transactional, table):
     end = len(data)
@@ -224,9 +226,9 @@ def measure(sizes):
     return total, nulls
 """
 
-# Copies fields into the buffers of an Arrow binary array, from a row and a byte on: ``ends`` are Arrow's
-# offsets without the first, ``validity`` has all its bits set. Indexes are unsigned here: where they could be
-# negative, and so count from the end, the compiler cannot copy many bytes at once.
+# Copies fields into the buffers of an Arrow binary array, starting at ``first_row`` and ``first_byte``:
+# ``ends`` are Arrow's offsets without the first, ``validity`` has all its bits set. Indexes are unsigned:
+# where they could be negative, and so count from the end, the compiler cannot copy many bytes at once.
 _GATHER: Final = """\
 def gather(data, starts, sizes, ends, validity, out, first_row, first_byte):
     position = np.uint64(first_byte)
@@ -244,8 +246,8 @@ def gather(data, starts, sizes, ends, validity, out, first_row, first_byte):
     return np.int64(position)
 """
 
-# Copies fields of one size; those of nulls stay as they are. Returns the first row that has another size, or
-# the number of rows.
+# Copies fields of one size; the output of nulls is left alone. Returns the first row that has another size,
+# or the number of rows.
 _GATHER_FIXED: Final = """\
 def gather_fixed(data, starts, sizes, width, out):
     for row in range(len(starts)):
@@ -259,8 +261,8 @@ def gather_fixed(data, starts, sizes, width, out):
     return len(starts)
 """
 
-# Writes the fields as a list in the format of ``marshal``, which makes objects of it faster than anything
-# else; ``kind`` is its letter for a field that is not null.
+# Writes the fields as a list in the format of ``marshal``, the fastest way to make Python objects; ``kind``
+# is marshal's type code of a field that is not null.
 _PACK: Final = """\
 def pack(data, starts, sizes, kind, out):
     rows = len(starts)
@@ -287,8 +289,8 @@ def pack(data, starts, sizes, kind, out):
     return np.int64(position)
 """
 
-# Whether fields are text: 0 all ASCII; 1 UTF-8 if all of them in one string are; 2 not (one of them begins in
-# the middle of a character).
+# Whether fields are text: 0, all are ASCII; 1, all are UTF-8 if their concatenation is; 2, no (one of them
+# starts in the middle of a character).
 _SCAN_TEXT: Final = """\
 def scan_text(data, starts, sizes):
     bits = np.uint8(0)
@@ -318,17 +320,10 @@ _CONSTANTS: Final = {
 
 
 def expand(source: str) -> str:
-    """Source text with its varints, integers and constants written out."""
-    source = re.sub(_MACRO, _expand_varint, source)
+    """Return the source of a loop with its macros, integers and constants expanded."""
+    source = expand_macros(source, _MACROS)
     source = re.sub(r"INT32\(position \+ (\d+)\)", _expand_int32, source)
     return re.sub(rf"\b({'|'.join(_CONSTANTS)})\b", lambda found: str(_CONSTANTS[found[0]]), source)
-
-
-def _expand_varint(found: re.Match[str]) -> str:
-    indent, kind, name, end = found.groups()
-    last_shift, too_large = _LIMITS[kind]
-    text = _VARINT.replace("END", end).replace("LAST_SHIFT", last_shift).replace("TOO_LARGE", too_large)
-    return "\n".join(indent + line for line in text.replace("NAME", name).splitlines())
 
 
 def _expand_int32(found: re.Match[str]) -> str:
@@ -341,7 +336,7 @@ def _expand_int32(found: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class DecoderKernels:
     """The compiled loops."""
 
     find_batches: Callable[[Bytes, int, int, int, bool, Longs], int]
@@ -352,21 +347,21 @@ class Kernels:
     pack: Callable[[Bytes, Ints, Ints, int, Bytes], int]
     scan_text: Callable[[Bytes, Ints, Ints], int]
     count_unharmed: ChecksumLoop | None
-    """See ``checksum_loop``; None where google-crc32c has to do it, batch by batch."""
+    """See ``checksum_loop``; None where google-crc32c must be called for each batch."""
 
 
 def checksum(data: Bytes) -> int:
-    """The CRC-32C of an array, which google-crc32c takes without a copy, unlike a memoryview."""
+    """Return the CRC-32C of an array, which google-crc32c reads without a copy, unlike a memoryview."""
     return int(crc32c_value(data))
 
 
 @cache
-def load() -> Kernels:
+def load() -> DecoderKernels:
     """Compile the loops, or find them compiled; call it on one thread at a time."""
     return compile_kernels({"cache": True})
 
 
-def compile_kernels(options: dict[str, Any]) -> Kernels:
+def compile_kernels(options: dict[str, Any]) -> DecoderKernels:
     """Compile the loops with these options of numba's."""
     from numba import types
 
@@ -374,8 +369,8 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
     ints, longs, out = types.int32[::1], types.int64[::1], types.uint8[::1]
     table, number = types.int64[:, ::1], types.int64
     columns = (longs, longs, ints, ints, ints, ints, ints)
-    # The short ones keep the interpreter's lock: to give it back and get it again would take longer.
-    parts = (
+    # The short ones keep the interpreter's lock: releasing and taking it again would take longer.
+    loops = (
         (_FIND_BATCHES, (data, number, number, number, types.boolean, table), False),
         (_READ_RECORDS, (data, table, number, *columns), True),
         (_MEASURE, (ints,), False),
@@ -386,7 +381,7 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
     )
     compiled = [
         compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": nogil})
-        for text, signature, nogil in parts
+        for text, signature, nogil in loops
     ]
     compiled.append(compile_checksum_loop({**options, "nogil": True}))
-    return Kernels(*compiled)
+    return DecoderKernels(*compiled)

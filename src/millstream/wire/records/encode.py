@@ -1,26 +1,21 @@
-"""The fast encoder: columns of keys and values into records, by compiled loops that hold no interpreter lock.
+"""The compiled encoder: columns of keys and values into records, without the interpreter lock.
 
-It writes exactly what ``batches.encode_batch`` writes; that one stays the reference. A column is its bytes,
-and where each field starts and how long it is; null has the size -1. Headers come encoded: a field of that
-column is the count and all that follows it, and null stands for none.
+It writes exactly what ``batches.encode_batch``, the reference, writes. A column is its bytes, and the start
+and the size of each field; the size of null is -1. Headers come encoded: a field of that column is the count
+and all that follows it, and null means none.
 
-As in ``decode``, the loops are text until ``load`` compiles them, and varints are written out where they are
-used. Importing this module is cheap; ``load`` takes a tenth of a second, or a few the very first time.
+As in ``decode``, the loops are text until ``load`` compiles them. Importing this module is cheap; ``load``
+takes a tenth of a second, or a few seconds the first time.
 """
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from google_crc32c import value as crc32c_value
-
-from millstream.wire.records.batches import BATCH_OVERHEAD, CRC_START, LOG_OVERHEAD, MAGIC
-from millstream.wire.records.jit import compile_loop
+from millstream.wire.records.jit import compile_loop, expand_macros
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,11 +25,11 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 MAX_RECORD_OVERHEAD: Final = 32
-"""What a record takes at most besides key, value and headers: seven varints and the attributes."""
+"""The most bytes of a record besides key, value and headers: seven varints and the attributes."""
 
 # -- the text of the loops
 
-# How many bytes the zigzag varint of a number takes, added to ``length``.
+# Adds the number of bytes of a number's zigzag varint to ``length``.
 _COUNT: Final = """\
 raw = np.uint64((VALUE << 1) ^ (VALUE >> 63))
 length += 1
@@ -42,7 +37,7 @@ while raw > np.uint64(127):
     raw >>= np.uint64(7)
     length += 1
 """
-# The varint itself, at ``at``.
+# Writes the varint itself at ``at``.
 _PUT: Final = """\
 raw = np.uint64((VALUE << 1) ^ (VALUE >> 63))
 while raw > np.uint64(127):
@@ -60,13 +55,12 @@ if SIZE > 0:
         out[at + i] = DATA[begin + i]
     at += size
 """
-_MACRO: Final = r"(?m)^( *)(COUNT|PUT)\((\w+)\)$"
-_COPY_MACRO: Final = r"(?m)^( *)COPY\((\w+), (\w+), (\w+)\)$"
+_MACROS: Final = {"COUNT(VALUE)": _COUNT, "PUT(VALUE)": _PUT, "COPY(DATA, STARTS, SIZE)": _COPY}
 
-# Writes the records of ``rows`` from ``first`` on at ``position``, until one does not fit before ``limit``.
-# ``count`` records are there already; time is counted from ``base``. Returns the next row's place, the next
-# position, and the latest time. Indexes are unsigned: where they could be negative, and so count from the
-# end, the compiler cannot copy many bytes at once.
+# Writes the records of ``rows``, starting at ``first``, to ``position``, until one does not fit before
+# ``limit``. ``count`` records were written before; timestamps are relative to ``base``. Returns the index of
+# the next row, the next position, and the latest timestamp. Indexes are unsigned: where they could be
+# negative, and so count from the end, the compiler cannot copy many bytes at once.
 _WRITE_RECORDS: Final = """\
 def write_records(
     rows, first, key_data, key_starts, key_sizes, value_data, value_starts, value_sizes,
@@ -113,8 +107,8 @@ def write_records(
     return end, np.int64(at), latest
 """
 
-# The partition of each key, as ``producer.partitioner`` computes it. Rows that have one stay as they are, and
-# so do rows without a key: returns how many these are.
+# Sets the partition of each key, as ``producer.partitioner`` computes it. Rows that have a partition or no
+# key are left alone; returns the number of rows without both.
 _HASH_KEYS: Final = """\
 def hash_keys(data, starts, sizes, partitions, chosen):
     mix = np.uint32(0x5BD1E995)
@@ -152,7 +146,7 @@ def hash_keys(data, starts, sizes, partitions, chosen):
     return unchosen
 """
 
-# Rows by partition, in their order: ``ends`` has one place more than there are partitions, and becomes the
+# Sorts rows by partition, stable: ``ends`` has one element more than there are partitions, and becomes the
 # end of each partition's rows in ``order``; the last are the rows without a partition (-1).
 _GROUP_ROWS: Final = """\
 def group_rows(chosen, ends, order):
@@ -173,30 +167,15 @@ def group_rows(chosen, ends, order):
 
 
 def expand(source: str) -> str:
-    """Source text with its varints and copies written out."""
-    source = re.sub(_COPY_MACRO, _expand_copy, source)
-    return re.sub(_MACRO, _expand_varint, source)
-
-
-def _expand_copy(found: re.Match[str]) -> str:
-    indent, data, starts, size = found.groups()
-    return _indented(_COPY.replace("DATA", data).replace("STARTS", starts).replace("SIZE", size), indent)
-
-
-def _expand_varint(found: re.Match[str]) -> str:
-    indent, kind, name = found.groups()
-    return _indented((_COUNT if kind == "COUNT" else _PUT).replace("VALUE", name), indent)
-
-
-def _indented(text: str, indent: str) -> str:
-    return "\n".join(indent + line for line in text.splitlines())
+    """Return the source of a loop with its macros expanded."""
+    return expand_macros(source, _MACROS)
 
 
 # -- compiling
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class EncoderKernels:
     """The compiled loops."""
 
     write_records: Callable[..., tuple[int, int, int]]
@@ -205,12 +184,12 @@ class Kernels:
 
 
 @cache
-def load() -> Kernels:
+def load() -> EncoderKernels:
     """Compile the loops, or find them compiled; call it on one thread at a time."""
     return compile_kernels({"cache": True})
 
 
-def compile_kernels(options: dict[str, Any]) -> Kernels:
+def compile_kernels(options: dict[str, Any]) -> EncoderKernels:
     """Compile the loops with these options of numba's."""
     from numba import types
 
@@ -218,45 +197,14 @@ def compile_kernels(options: dict[str, Any]) -> Kernels:
     longs = types.Array(types.int64, 1, "C", readonly=True)
     number, out, results = types.int64, types.uint8[::1], types.int64[::1]
     column = (data, longs, longs)
-    parts = (
-        (
-            _WRITE_RECORDS,
-            (longs, number, *column, *column, *column, longs, out, *[number] * 5),
-        ),
+    loops = (
+        (_WRITE_RECORDS, (longs, number, *column, *column, *column, longs, out, *[number] * 5)),
         (_HASH_KEYS, (*column, number, results)),
         (_GROUP_ROWS, (longs, results, results)),
     )
-    return Kernels(*(_compile(text, signature, {**options, "nogil": True}) for text, signature in parts))
-
-
-def _compile(template: str, signature: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    return compile_loop(expand(template), __file__, __name__, signature, options)
-
-
-# -- the header
-
-_UNCOVERED: Final = struct.Struct(">qiibI")
-_COVERED: Final = struct.Struct(">hiqqqhii")
-
-
-def write_header(
-    batch: Bytes,
-    *,
-    attributes: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    record_count: int,
-) -> None:
-    """Write the header of a batch that a producer sends into its first bytes, in front of its records."""
-    producer = (producer_id, producer_epoch, base_sequence)
-    times = (base_timestamp, max_timestamp)
-    view = batch.data
-    _COVERED.pack_into(view, CRC_START, attributes, record_count - 1, *times, *producer, record_count)
-    checksum = int(crc32c_value(batch[CRC_START:]))
-    _UNCOVERED.pack_into(view, 0, 0, len(batch) - LOG_OVERHEAD, -1, MAGIC, checksum)
-
-
-assert _UNCOVERED.size + _COVERED.size == BATCH_OVERHEAD
+    return EncoderKernels(
+        *(
+            compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": True})
+            for text, signature in loops
+        )
+    )

@@ -1,7 +1,4 @@
-"""Zigzag varints, as record batches use them. Short inputs and over-long encodings raise CorruptBatch.
-
-Messages have their own compiled encoders; this module serves the record format only.
-"""
+"""Zigzag varints of the record format. Truncated and over-long encodings raise CorruptBatch."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _MAX_VARLONG_BYTES = 10
 
 
 def encode_varint(value: int) -> bytes:
-    """The zigzag varint of a signed integer of at most 64 bits; int32 and int64 share one encoding."""
+    """Return the zigzag varint of a signed integer of at most 64 bits."""
     if 0 <= value < _SMALL_LIMIT:
         return _SMALL[value]
     return _encode_varint(value)
@@ -44,7 +41,7 @@ NULL_LENGTH = _encode_varint(-1)
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a zigzag int32; returns the value and the position behind it."""
+    """Read a zigzag int32; returns the value and the position after it."""
     value, position = _read_zigzag(buffer, position, _MAX_VARINT_BYTES)
     if not INT32_MIN <= value <= INT32_MAX:
         raise CorruptBatch(f"varint before byte {position} does not fit in 32 bits")
@@ -52,7 +49,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a zigzag int64; returns the value and the position behind it."""
+    """Read a zigzag int64; returns the value and the position after it."""
     value, position = _read_zigzag(buffer, position, _MAX_VARLONG_BYTES)
     if not INT64_MIN <= value <= INT64_MAX:
         raise CorruptBatch(f"varlong before byte {position} does not fit in 64 bits")

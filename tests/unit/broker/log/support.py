@@ -10,7 +10,8 @@ from typing import Any
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.files import Files, OpenFile, StrPath
 from millstream.broker.log.partition import Appended, PartitionLog
-from millstream.wire.records.batches import RecordData, decode_batch, encode_batch, iter_headers
+from millstream.wire.records.batch_header import iter_headers
+from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
 
 NOW = 1_700_000_000_000
 """The time that tests begin at, in epoch milliseconds."""

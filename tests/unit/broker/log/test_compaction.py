@@ -13,7 +13,8 @@ import pytest
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionResult
 from millstream.errors import KafkaStorageError, OutOfOrderSequenceNumberError
-from millstream.wire.records.batches import RecordData, encode_batch, iter_headers, read_header
+from millstream.wire.records.batch_header import iter_headers, read_header
+from millstream.wire.records.batches import RecordData, encode_batch
 from millstream.wire.records.codecs import Codec
 from tests.unit.broker.log.faults import CrashingFiles, PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, QuickFiles, open_log, read_all, sync

@@ -17,13 +17,8 @@ from millstream.errors import (
     RecordListTooLargeError,
 )
 from millstream.model import TimestampType
-from millstream.wire.records.batches import (
-    RecordData,
-    assemble_batch,
-    encode_batch,
-    iter_headers,
-    read_header,
-)
+from millstream.wire.records.batch_header import assemble_batch, iter_headers, read_header
+from millstream.wire.records.batches import RecordData, encode_batch
 from millstream.wire.records.codecs import Codec
 from tests.unit.broker.log.support import NOW, fill, make_batch, numbers, open_log, read_all, sync, values
 

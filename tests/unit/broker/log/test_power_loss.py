@@ -14,7 +14,8 @@ import pytest
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.partition import PartitionLog
 from millstream.errors import KafkaStorageError, OutOfOrderSequenceNumberError
-from millstream.wire.records.batches import RecordData, read_header
+from millstream.wire.records.batch_header import read_header
+from millstream.wire.records.batches import RecordData
 from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all
 

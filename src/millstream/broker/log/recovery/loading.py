@@ -30,7 +30,7 @@ from millstream.broker.log.segments.segment import (
 )
 from millstream.broker.log.upkeep.swap import DELETED_SUFFIX, finish_interrupted_swap
 from millstream.errors import CorruptBatch
-from millstream.wire.records.batches import CRC_START, NO_PRODUCER_ID, BatchHeader
+from millstream.wire.records.batch_header import CRC_START, NO_PRODUCER_ID, BatchHeader
 from millstream.wire.records.crc32c import extend_crc32c
 from millstream.wire.records.primitives import INT32_MAX, INT64_MAX
 

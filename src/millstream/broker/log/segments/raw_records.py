@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from millstream.errors import CorruptBatch
 from millstream.model import TimestampType
-from millstream.wire.records.batches import BatchHeader, decompress_records
+from millstream.wire.records.batch_header import BatchHeader
+from millstream.wire.records.batches import decompress_records
 from millstream.wire.records.primitives import Buffer, encode_varint, read_varint, read_varlong
 
 MAX_DECOMPRESSED_BYTES = 64 << 20

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from millstream.broker.log.files import Files, OpenFile, write_all
 from millstream.broker.log.segments.index import TIME_ENTRY, IndexBytes, SegmentIndex
 from millstream.errors import CorruptBatch, KafkaStorageError
-from millstream.wire.records.batches import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
+from millstream.wire.records.batch_header import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
 from millstream.wire.records.primitives import Buffer
 
 LOG_SUFFIX = ".log"

@@ -37,7 +37,7 @@ from millstream.broker.log.segments.segment import (
 from millstream.broker.log.upkeep.swap import CLEANED_SUFFIX, SwapName
 from millstream.errors import CorruptBatch, KafkaStorageError
 from millstream.model import TimestampType
-from millstream.wire.records.batches import (
+from millstream.wire.records.batch_header import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     NO_TIMESTAMP,

@@ -40,13 +40,8 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from millstream.wire.records.batches import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    RecordData,
-    encode_batch,
-)
+from millstream.wire.records.batch_header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from millstream.wire.records.batches import RecordData, encode_batch
 from millstream.wire.schema import ZERO_UUID
 
 FENCED: Final = (
