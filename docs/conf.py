@@ -46,6 +46,8 @@ settings
 protocol
 compatibility
 architecture
+decisions
+file-map
 ../examples/README
 ../benchmarks/RESULTS
 ../CHANGELOG

@@ -6,8 +6,10 @@ the code. ``--check`` writes nothing, and fails where a page is out of date: the
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from millstream.spark.source.options import OPTIONS
 from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "src" / "millstream"
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -107,6 +110,21 @@ def picture(mermaid: str) -> str:
     return f"```mermaid\n{mermaid}```\n"
 
 
+def file_map() -> str:
+    """Return every source file with the first line of its docstring, by folder."""
+    folders: dict[Path, dict[str, str]] = defaultdict(dict)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        summary = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        folders[path.parent][path.name] = summary.replace("``", "`")
+    return "\n".join(_folder_map(folder, files) for folder, files in sorted(folders.items()))
+
+
+def _folder_map(folder: Path, files: dict[str, str]) -> str:
+    head = f"## {folder.relative_to(PACKAGE.parent)}\n\n{files.pop('__init__.py')}\n"
+    rows = [(f"`{name}`", summary) for name, summary in files.items()]
+    return f"{head}\n{table(('file', 'what it is'), rows)}" if rows else head
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "broker settings": lambda: settings_table(BrokerSettings, spell=dotted),
     "topic settings": topic_table,
@@ -118,6 +136,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "load settings": lambda: load_settings_table(LoadSettings),
     "value formats": formats_table,
     "protocol": protocol_table,
+    "file map": file_map,
     "source options": source_table,
     "group states": lambda: picture(states.mermaid()),
     "member phases": lambda: picture(phases.mermaid()),
