@@ -1,4 +1,4 @@
-"""The shape of the code base: no import cycles, no overlong files, functions or folders, one meaning per name.
+"""The shape of the code base: no import cycles, no long files, functions or folders, one meaning per name.
 
 These are the rules of CONTRIBUTING.md that no linter checks. Layers and purity are import-linter contracts.
 """
@@ -42,7 +42,7 @@ def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
-        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module in modules:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 yield name if name in modules else node.module
