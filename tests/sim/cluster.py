@@ -6,8 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.groups.coordinator import GroupCoordinator
-from millstream.broker.groups.outcome import Caller, Moment, Outcome
-from millstream.broker.groups.requests.responses import error_response
+from millstream.broker.groups.outcome import Caller, Moment, Outcome, error_response
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record

@@ -16,7 +16,7 @@ from typing import Any, Final
 from unittest.mock import PropertyMock, patch
 
 from millstream.broker.groups.outcome import Effects
-from millstream.broker.groups.requests.commits import Commits as CoordinatorCommits
+from millstream.broker.groups.requests.commits import CommitHandler
 from millstream.broker.groups.requests.rebalance import Rebalances
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.table import GroupTable
@@ -208,7 +208,7 @@ def _accepts_stale_commits() -> tuple[Any, ...]:
     def refusal(self: Any, group: Any, request: Any, version: int) -> ErrorCode:
         return ErrorCode.NONE
 
-    return (patch.object(CoordinatorCommits, "_refusal", refusal),)
+    return (patch.object(CommitHandler, "_caller_error", refusal),)
 
 
 def _same_generation() -> tuple[Any, ...]:

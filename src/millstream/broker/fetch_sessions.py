@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a consumer reads, and sends only changes.
 
-Pure: sessions are numbered by an id source, and time comes in. A full cache forgets the session that was
-unused the longest; its consumer learns so by FETCH_SESSION_ID_NOT_FOUND and starts a new one.
+A full cache drops the session that was unused for the longest time; its consumer gets
+FETCH_SESSION_ID_NOT_FOUND and starts a new one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Key = tuple[str, bytes, int]
 
 @dataclass(slots=True)
 class CachedPartition:
-    """What a session knows of one partition: what is asked of it, and what its consumer was told last."""
+    """One partition of a session: what the consumer requested, and what it was sent last."""
 
     request: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
     failed: bool = False
     topic_name: str = ""
-    """What the topic was called when its id was last found."""
+    """The topic's name when its id was last found."""
 
-    def tells_news(self, answer: PartitionData) -> bool:
-        """Whether an incremental answer must carry this partition; remembers what is told."""
+    def has_changed(self, answer: PartitionData) -> bool:
+        """Return whether an incremental answer must contain this partition; remember what it says."""
         news = (
             bool(answer.records)
             or answer.error_code != 0
@@ -45,23 +45,23 @@ class CachedPartition:
         )
         self.high_watermark = answer.high_watermark
         self.log_start_offset = answer.log_start_offset
-        # After an error the consumer must be told once more, so that it learns that all is well again.
+        # After an error the partition is sent once more, so that the consumer learns that the error is gone.
         self.failed = answer.error_code != 0
         return news
 
 
 @dataclass(slots=True)
 class FetchSession:
-    """One consumer's partitions, in the order in which they are to be read."""
+    """The partitions of one consumer, in the order in which they are read."""
 
     session_id: int
     epoch: int = 1
     by_id: bool = False
-    """Whether its requests name topics by id. That may not change: the keys would be others."""
+    """Whether its requests name topics by id. This cannot change, because the keys would."""
     partitions: OrderedDict[Key, CachedPartition] = field(default_factory=OrderedDict)
 
     def rotate(self, key: Key) -> None:
-        """Put a partition that was just read last, so that the others have their turn."""
+        """Move a partition that was read to the end, so that the others have their turn."""
         self.partitions.move_to_end(key)
 
 
@@ -91,7 +91,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: FetchRequest, *, by_id: bool = False) -> FetchPlan:
-        """Resolve a request against its session: full and new, full without one, or incremental."""
+        """Find the session of a request: a new one, none, or that of an incremental request."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._plan_full(request, by_id)
         session = self._sessions.get(request.session_id)

@@ -1,8 +1,7 @@
-"""Making appended data durable: one fdatasync serves every request that waited for it.
+"""Syncs logs to the disk on worker threads: one fdatasync serves all requests that wait for it.
 
-A request that must be on the disk names its logs and a callback. While a log is being synced on a worker
-thread, further requests for it gather; when that sync ends, one more covers them all. So the cost of the disk
-is shared the more the busier the broker is, and the event loop never waits.
+While a log is being synced, further requests for it are collected; when the sync ends, one more covers all of
+them. So the busier the broker, the more requests share a sync, and the event loop never waits.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from millstream.broker.metrics import BrokerMetrics
 from millstream.errors import UnknownTopicOrPartitionError
 
 Done = Callable[[dict["SyncableLog", Exception]], None]
-"""Told, once, which logs failed and why: an empty dict is success."""
+"""Called once with the logs that failed and their errors; an empty dict is success."""
 CallThreadsafe = Callable[[Callable[[], None]], None]
 
 
 class SyncableLog(Protocol):
-    """The part of a log that durability needs. All but the ticket's ``sync`` is for the loop's thread."""
+    """A log that can be synced. All but the ticket's ``sync`` is called on the loop's thread."""
 
     def take_unsynced(self) -> Any:
-        """A ticket with a method ``sync``, which waits for the disk on a worker thread or raises OSError."""
+        """Return a ticket whose method ``sync`` waits for the disk, or raises OSError."""
 
     def synced(self, ticket: Any) -> None: ...
 
@@ -51,7 +50,7 @@ class _Waiter:
 
 
 class _Rounds:
-    """One log's syncs: who is covered by the one under way, and who waits for the next."""
+    """The syncs of one log: the requests that the running one covers, and those that wait for the next."""
 
     __slots__ = ("covered", "deleted", "waiting")
 
@@ -62,7 +61,7 @@ class _Rounds:
 
 
 class Flusher:
-    """Shares syncs among requests. Everything but the syncs themselves happens on the loop's thread."""
+    """Shares syncs among requests. Everything but the syncs themselves runs on the loop's thread."""
 
     def __init__(self, call_threadsafe: CallThreadsafe, metrics: BrokerMetrics, workers: int = 4) -> None:
         self._call_threadsafe = call_threadsafe
@@ -77,7 +76,7 @@ class Flusher:
             thread.start()
 
     def when_durable(self, logs: Iterable[SyncableLog], done: Done) -> None:
-        """Call ``done`` once all that the logs hold now is on the disk, or could not be put there."""
+        """Call ``done`` when all that the logs contain now is on the disk, or has failed."""
         wanted = set(logs)
         if not wanted:
             done({})
@@ -93,9 +92,9 @@ class Flusher:
                 rounds.waiting.append(waiter)
 
     def forget(self, log: SyncableLog) -> None:
-        """The log was deleted: a sync of it that fails now says nothing about the disk.
+        """Ignore failed syncs of a log that was deleted: they say nothing about the disk.
 
-        The log must not hear of it. It would cut its files by their names, which a new topic may have.
+        The log must not be told. It would truncate its files by name, and a new topic may have that name.
         """
         rounds = self._rounds.get(log)
         if rounds is not None:
@@ -134,7 +133,7 @@ class Flusher:
             log.sync_failed(ticket, error)
         covered, rounds.covered = rounds.covered, []
         if error is not None:
-            # The log has cut its unsynced tail: those who appended to it since then have lost their data too.
+            # The log has cut off its unsynced end: what was appended to it since then is lost too.
             covered += rounds.waiting
             rounds.waiting = []
         if rounds.waiting:

@@ -1,7 +1,7 @@
-"""Keeping house: old segments go, logs are compacted, recovery points are noted, deleted files are removed.
+"""Background work on the logs: retention, compaction, recovery points, removal of deleted files.
 
-What is quick is done on the event loop between requests; what waits for the disk or takes time is done on one
-worker thread, one job after the other.
+Quick steps run on the event loop between requests. What waits for the disk or takes long runs on one worker
+thread, one job after another.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = logging.getLogger("millstream.broker")
 
 _CHECKPOINT_MS: Final = 60_000
 _LOGS_A_TURN: Final = 50
-"""Logs that are looked at before the event loop has its turn again."""
+"""How many logs are checked in one turn of the event loop."""
 
 Job = Callable[[], None]
 
 
 class Maintenance:
-    """The broker's housekeeper."""
+    """Runs the background work of one broker."""
 
     def __init__(
         self, reactor: Reactor, settings: BrokerSettings, flusher: Flusher, epoch_ms: Callable[[], int]
@@ -48,7 +48,7 @@ class Maintenance:
         self._thread = threading.Thread(target=self._work, name="millstream-maintenance", daemon=True)
 
     def start(self, directory: LogDirectory) -> None:
-        """Begin the rounds."""
+        """Start the worker thread and the periodic tasks."""
         self._directory = directory
         self._thread.start()
         self.remove(directory.trash)
@@ -58,13 +58,13 @@ class Maintenance:
             self._repeat(max(1, self._settings.log_cleaner_backoff_ms), self._compact)
 
     def close(self) -> None:
-        """Finish what is queued, and end the thread."""
+        """Finish the queued jobs, and end the thread."""
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join()
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove files and directories that are out of the log, in the background."""
+        """Remove files and directories that left the log, in the background."""
         for path in paths:
             self._jobs.put(partial(self._remove, path))
 
@@ -73,7 +73,7 @@ class Maintenance:
             try:
                 job()
             except OSError as error:
-                log.error("housekeeping failed, and will be tried again later: %s", error)
+                log.error("background work failed, and will be tried again: %s", error)
 
     def _remove(self, path: str) -> None:
         assert self._directory is not None, "started"
@@ -89,10 +89,10 @@ class Maintenance:
 
         self._reactor.call_at(self._reactor.now_ms() + every_ms, again)
 
-    # --- the rounds
+    # --- periodic tasks
 
     def _checkpoint(self) -> None:
-        """Make durable what nobody waited for (acks=1), then note up to where every log is."""
+        """Sync what no request waited for (acks=1), then write the recovery points."""
         directory = self._directory
         assert directory is not None, "started"
         self._flusher.when_durable(
@@ -104,7 +104,7 @@ class Maintenance:
         self._retain_some(list(self._directory.logs.items()))
 
     def _retain_some(self, logs: list[tuple[TopicPartition, PartitionLog]]) -> None:
-        """Look at some logs now, and at the others after the loop had its turn."""
+        """Check some logs now, and the others in later turns of the loop."""
         assert self._directory is not None, "started"
         for partition, one in logs[:_LOGS_A_TURN]:
             if self._directory.logs.get(partition) is one:
@@ -127,7 +127,7 @@ class Maintenance:
     # --- compaction
 
     def _compact(self) -> None:
-        """Have every log that is worth it compacted, unless its last compaction is still under way."""
+        """Compact every log that is worth it, unless its last compaction is still running."""
         assert self._directory is not None, "started"
         for partition, one in self._directory.logs.items():
             if not one.config.compacts or partition in self._compacting:
@@ -140,7 +140,7 @@ class Maintenance:
                 self._jobs.put(partial(self._run_compaction, partition, one, plan))
 
     def _run_compaction(self, partition: TopicPartition, one: PartitionLog, plan: CompactionPlan) -> None:
-        """The heavy part, on the worker thread; it touches closed files only."""
+        """Run on the worker thread; reads closed files only."""
         result: CompactionResult | None = None
         try:
             result = plan.run()

@@ -1,7 +1,7 @@
-"""The broker as a child process: an order on standard input, a line of answer, then service until the end.
+"""The broker as a child process: reads its arguments from standard input, answers with its address, serves.
 
-Speaks JSON, so that nothing has to be quoted: ``{"data", "listen", "settings", "allow_remote"}`` in,
-``{"address"}`` or ``{"error"}`` out. The end of standard input means that the parent is gone: stop cleanly.
+Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote"}`` in, ``{"address"}`` or
+``{"error"}`` out. The end of standard input means that the parent is gone: the broker then stops cleanly.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from millstream.settings import parse_address
 
 
 def main() -> int:
-    """Run one broker. Exits 0 after a clean stop, 1 when it could not start."""
-    # Ctrl-C in a terminal reaches us as well: the program decides, and needs us while it closes its clients.
+    """Run one broker. Return 0 after a clean stop, 1 if it could not start."""
+    # Ctrl-C in a terminal reaches this process too, but the parent needs it while it closes its clients.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="millstream broker: %(levelname)s %(message)s")
     try:

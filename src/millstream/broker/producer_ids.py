@@ -1,7 +1,6 @@
-"""Producer ids: numbers that no two producers of a data directory ever share, also across crashes.
+"""Assigns producer ids that are unique in a data directory, also across crashes.
 
-Ids are reserved on the disk in blocks before the first of them is handed out; a crash wastes the rest of a
-block, and there are 2**63 of them.
+Ids are reserved durably in blocks before the first of them is used. A crash wastes the rest of a block.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from millstream.errors import KafkaStorageError
 
 _BLOCK: Final = 1000
 _MAX_EPOCH: Final = 0x7FFF - 1
-"""A producer that would pass this gets a new id; the largest epoch is never given out, as in Kafka."""
+"""A producer beyond this epoch gets a new id; the largest epoch is never used, as in Kafka."""
 
 
 class ProducerIds:
-    """Hands out ids, one at a time."""
+    """Assigns ids, one at a time."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
@@ -26,7 +25,7 @@ class ProducerIds:
         self._next = self._reserved = _read_reserved(path, files)
 
     def next(self, producer_id: int, epoch: int) -> tuple[int, int]:
-        """A new id with epoch 0, or a producer's own id with its epoch raised by one (KIP-360)."""
+        """Return a new id with epoch 0, or the producer's own id with the next epoch (KIP-360)."""
         if 0 <= producer_id < self._next and 0 <= epoch < _MAX_EPOCH:
             return producer_id, epoch + 1
         if self._next == self._reserved:

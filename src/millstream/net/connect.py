@@ -1,4 +1,4 @@
-"""Opening connections without waiting: each resolved address is tried in turn until one answers."""
+"""Opens connections without blocking: tries each resolved address until one accepts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millstream.net.reactor import WRITABLE, Reactor, Timer
 Address = tuple[socket.AddressFamily, Any]
 
 _EAGER_BYTES = 64 << 20
-"""Memory to take at once on a peer's word: more than a fetch brings, less than what some other protocol's
-first bytes mean as a size (an HTTP server's answer claims 1.2 GB)."""
+"""Memory to take at once for a claimed size: more than a fetch needs, less than the first bytes of other
+protocols would mean as a size (an HTTP answer claims 1.2 GB)."""
 
 
 class PendingConnection:
-    """A connection on its way. Becomes a FrameConnection, or reports ``closed`` with the last error."""
+    """Opens a connection: it becomes a FrameConnection, or calls ``closed`` with the last error."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class PendingConnection:
         if _is_local(host):
             self._resolve(host, port)
         else:
-            # The system's resolver can take seconds, which heartbeats on this loop do not have.
+            # The system's resolver can take seconds, and must not delay heartbeats on this loop.
             threading.Thread(target=self._resolve, args=(host, port), daemon=True).start()
 
     def close(self) -> None:
-        """Give up: ``closed`` follows, without an error, unless it has been called already."""
+        """Give up: calls ``closed`` without an error, unless that was called already."""
         if self.connection is not None:
             self.connection.close()
         else:
@@ -86,13 +86,13 @@ class PendingConnection:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         for option, size in self._buffers:
-            # A size of one's own ends the kernel's tuning, which halves the speed: not where it gives the
-            # same to begin with. (It counts its own needs too, and says twice the size.)
+            # An explicit size ends the kernel's tuning, which halves the speed: do not set what is set.
+            # (The kernel counts its own needs too, and reports twice the size.)
             if size > 0 and sock.getsockopt(socket.SOL_SOCKET, option) != 2 * size:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         self._sock = sock
         code = sock.connect_ex(address)
-        # Also a connection that succeeded or failed at once reports through the loop: one path for all.
+        # A connection that succeeds at once reports through the loop as well.
         self._reactor.watch(sock.fileno(), WRITABLE, self._ready)
         if code not in (0, errno.EINPROGRESS):
             self._failed(code)
@@ -145,7 +145,7 @@ class PendingConnection:
 
 
 def _is_local(host: str) -> bool:
-    """Whether resolving needs no network: a number, or this machine."""
+    """Return whether resolving needs no network: an IP address, or this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,10 +1,10 @@
-"""Framed messages over a non-blocking socket: each is four bytes of size, then so many bytes.
+"""Framed messages over a non-blocking socket: four bytes of size, then that many bytes.
 
-Receiving: small frames are cut out of one buffer that all connections of a thread share; a large frame gets
-memory of its own, which grows only as its bytes arrive, so that a claimed size alone costs nothing. A client,
-who receives one large frame after the other, has their memory used again (see ``wire.memory``).
-Sending: chunks are queued and leave at the end of the loop's turn, many replies in one system call. A piece
-of a file goes from the page cache to the socket without passing through Python.
+Receiving: small frames are cut out of one buffer that all connections of a thread share. A large frame has
+its own memory, which grows only as its bytes arrive, so that a claimed size alone costs nothing. A client,
+which receives one large frame after another, reuses their memory (see ``wire.memory``).
+Sending: chunks are queued and sent at the end of the loop's turn, many replies in one system call. A slice of
+a file goes from the page cache to the socket without passing through Python.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ log = logging.getLogger("millstream.net")
 _MAX_BUFFERS: Final = 64
 """Buffers for one ``sendmsg``; the kernel's own limit is 1024."""
 _SMALL_SLICE: Final = 64 * 1024
-"""A shorter piece of a file is cheaper to read and send along than to send with a system call of its own."""
+"""A shorter slice of a file is cheaper to read and send with other chunks than to send by ``sendfile``."""
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class FrameHandler(Protocol):
-    """Who a connection reports to, always on the reactor's thread."""
+    """The owner of a connection, which calls it on the reactor's thread."""
 
     def connected(self) -> None: ...
 
     def frame_received(self, frame: memoryview) -> None:
-        """One whole message without its size. The memory is the handler's to keep."""
+        """One whole message without its size. The handler may keep the memory."""
 
     def closed(self, error: Exception | None) -> None:
-        """The connection is gone; comes once, and last. No error: the peer ended it in order, or we did."""
+        """The connection is closed. Called once, at the end; without an error it was closed in order."""
 
 
 class MemoryAccount(Protocol):
-    """Who is asked before a connection takes memory for a large frame, and told when it is given back."""
+    """Counts the memory of large frames: connections reserve it before they take it."""
 
     def reserve(self, connection: FrameConnection, size: int) -> None: ...
 
@@ -67,9 +67,8 @@ class FrameConnection:
         on_drained: Callable[[], None] | None = None,
     ) -> None:
         """``eager_bytes``: up to this size a frame's memory is taken at once, beyond it as bytes arrive.
-        ``memory``: where that of large frames comes from; without it, each has fresh memory.
-
-        ``on_drained`` is called when the socket has taken everything, while reading is paused.
+        ``memory``: provides the memory of large frames; without it, each has new memory.
+        ``on_drained``: called when everything is sent while reading is paused.
         """
         self._reactor = reactor
         self._sock = sock
@@ -101,7 +100,7 @@ class FrameConnection:
         return self._frame is not None or bool(self._partial)
 
     def send(self, chunks: Iterable[Any]) -> None:
-        """Queue buffers and file slices, in order; they leave at the end of the loop's turn."""
+        """Queue buffers and file slices; they are sent in order at the end of the loop's turn."""
         if not self._open:
             return
         for chunk in chunks:
@@ -114,7 +113,7 @@ class FrameConnection:
             self._reactor.defer(self._flush)
 
     def pause_reading(self) -> None:
-        """Leave further bytes in the socket, where they hold the peer back."""
+        """Stop reading, so that the socket's buffers fill up and slow the peer down."""
         if self._reading and self._open:
             self._reading = False
             self._set_interest(self._interest & ~READABLE)
@@ -125,7 +124,7 @@ class FrameConnection:
             self._set_interest(self._interest | READABLE)
 
     def close(self, error: Exception | None = None) -> None:
-        """Close now: what was not sent is dropped, and ``closed`` is called before this returns."""
+        """Close now. Unsent data is dropped, and ``closed`` is called before this returns."""
         if not self._open:
             return
         self._open = False
@@ -151,7 +150,7 @@ class FrameConnection:
 
     def _receive(self) -> None:
         if not self._reading:
-            # Interest is off, so this is an error or a hang-up: let recv say which.
+            # Nothing is read now, so this event is an error or the peer's close.
             self.close(_socket_error(self._sock))
             return
         target = self._frame[self._frame_filled :] if self._frame is not None else self._reactor.scratch
@@ -190,7 +189,7 @@ class FrameConnection:
             if end - position < size:
                 self._start_frame(size, view[position:])
                 return
-            # bytes: the shared buffer is written over by the next receive.
+            # A copy, because the next receive overwrites the shared buffer.
             self._handler.frame_received(memoryview(bytes(view[position : position + size])))
             if not self._open:
                 return
@@ -254,7 +253,7 @@ class FrameConnection:
             self.close(error)
             return
         self._set_interest(self._interest & ~WRITABLE)
-        # Not only after a wait: the socket may take at one go what made the owner stop reading.
+        # Also without a wait: the socket may take at once what made the owner stop reading.
         if not self._reading and self._on_drained is not None:
             self._on_drained()
 

@@ -1,8 +1,8 @@
-"""One thread's event loop: sockets that become ready, timers, and calls from other threads.
+"""The event loop of one thread: ready sockets, timers, and calls from other threads.
 
-Why not asyncio: a broker's reply is a header, a piece of a file and a footer. Here a connection may hand them
+Why not asyncio: a broker's reply is a header, a slice of a file and a footer. Here a connection passes them
 to ``sendmsg`` and ``sendfile`` itself; asyncio's transports copy what the socket does not take at once, and
-wrap each callback in a handle and a context. The loop below does what both sides need and nothing else.
+wrap each callback in a handle and a context.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCRATCH_BYTES: Final = 256 * 1024
 
 
 class Timer:
-    """A call to come; ``cancel`` makes it never happen."""
+    """A planned call, which ``cancel`` prevents."""
 
     __slots__ = ("callback", "deadline_ms")
 
@@ -56,7 +56,7 @@ class Reactor:
         self._from_threads: deque[Callback] = deque()
         self._deferred: list[Callback] = []
         self._stopping = False
-        # Connections receive into this. It belongs to the loop, as loops of other threads receive meanwhile.
+        # The buffer that all connections of this loop receive into; other threads have loops of their own.
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.frame_memory = RecycledMemory()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -73,7 +73,7 @@ class Reactor:
     # --- sockets
 
     def watch(self, fd: int, interest: int, callback: Callable[[int], None]) -> None:
-        """Call back with the ready events whenever the descriptor is ready for what interests us."""
+        """Call back with the ready events whenever the descriptor is ready for ``interest``."""
         self._watched[fd] = callback
         self._poll.register(fd, interest)
 
@@ -87,17 +87,17 @@ class Reactor:
     # --- calls
 
     def call_at(self, deadline_ms: int, callback: Callback) -> Timer:
-        """Call when ``now_ms`` has reached the deadline."""
+        """Call ``callback`` when ``now_ms`` has reached the deadline."""
         timer = Timer(deadline_ms, callback)
         heapq.heappush(self._timers, timer)
         return timer
 
     def call_threadsafe(self, callback: Callback) -> None:
-        """Call soon, from any thread or signal handler, in the order of the calls; wakes the loop.
+        """Call ``callback`` soon on the loop's thread, in order. For any thread or signal handler.
 
-        There is no lock, as a signal handler could find it held by the very thread that it interrupts. The
-        call is queued before the flag is looked at, and the flag falls before the queue is read: so a call
-        that finds the flag up is read in the turn that the flag stands for.
+        There is no lock, because a signal handler could interrupt the thread that holds it. The call is
+        queued before ``_wake_pending`` is read, and the flag is cleared before the queue is read: a call that
+        finds the flag set is in the queue when the pending wake reads it.
         """
         self._from_threads.append(callback)
         if self._wake_pending:
@@ -105,17 +105,17 @@ class Reactor:
         self._wake_pending = True
         try:
             os.write(self._wake_writer, b"\0")
-        except OSError as error:  # the reactor was closed under the caller
+        except OSError as error:  # the reactor was closed meanwhile
             log.debug("a closed reactor was called: %s", error)
 
     def defer(self, callback: Callback) -> None:
-        """Call at the end of this turn, after all sockets that are ready now were served."""
+        """Call ``callback`` at the end of this turn, after all ready sockets were served."""
         self._deferred.append(callback)
 
     # --- running
 
     def run(self) -> None:
-        """Serve until ``stop``. An exception in a callback is logged, and the others go on."""
+        """Serve until ``stop``. An exception in a callback is logged, and the loop continues."""
         while not self._stopping:
             for fd, events in self._poll.poll(self._timeout()):
                 callback = self._watched.get(fd)
@@ -128,11 +128,11 @@ class Reactor:
             self._run_calls()
 
     def stop(self) -> None:
-        """Make ``run`` return soon; from any thread."""
+        """Make ``run`` return soon. For any thread."""
         self.call_threadsafe(self._stop)
 
     def close(self) -> None:
-        """Give the loop's own descriptors back. Sockets belong to those who watched them."""
+        """Close the loop's own descriptors. Sockets belong to those who watch them."""
         self._poll.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
@@ -141,7 +141,7 @@ class Reactor:
         self._stopping = True
 
     def _timeout(self) -> float:
-        """Seconds to sleep: none while something waits, until the next timer, or for ever (-1)."""
+        """Return how many seconds to sleep: 0 if calls wait, until the next timer, or for ever (-1)."""
         if self._deferred or self._from_threads:
             return 0.0
         while self._timers and self._timers[0].callback is None:
@@ -177,15 +177,15 @@ class Reactor:
             log.exception("a callback of the event loop failed")
 
     def _drain_wakes(self, events: int) -> None:
-        # First the pipe, then the flag: the other way round, a byte written in between would be read, and
-        # the flag it set would keep later calls from waking us. The queue is read after both.
+        # First the pipe, then the flag: in the other order, a byte written in between would be read, and the
+        # flag that it set would keep later calls from waking the loop. The queue is read after both.
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_reader, 4096)
         self._wake_pending = False
 
 
 class _Poller:
-    """``select.poll`` in the manner of epoll, for systems without it."""
+    """``select.poll`` with the interface of epoll, for systems without epoll."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -197,7 +197,7 @@ class _Poller:
         return self._poll.poll(None if timeout < 0 else timeout * 1000)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to close."""
 
 
 def _make_poller() -> _Poller | select.epoll:

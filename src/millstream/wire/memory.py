@@ -1,8 +1,8 @@
-"""Memory for large pieces of data, used again as soon as nobody looks at it any more.
+"""Memory for large frames, reused as soon as no view of it is left.
 
-Fresh memory has to be found, cleared and touched page by page: for a fetch of a mebibyte that takes as long
-as receiving it. Whoever gets a piece may keep views of it for as long as they like; there is nothing to give
-back. A ``bytearray`` knows whether there are views of it, as it cannot change its size then.
+New memory must be found, cleared and touched page by page: for a fetch of a mebibyte that takes as long as
+receiving it. Views may be kept for any time, and need not be given back: a ``bytearray`` with views cannot
+change its size, which shows whether it is in use.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 _KEPT_BYTES: Final = 16 << 20
-"""So much is kept for later at most; pieces that are alive are not counted, as they are somebody's."""
+"""The most memory that is kept for reuse, whether it is in use or not."""
 _KEPT_PIECES: Final = 16
 _STEP: Final = 64 * 1024
-"""Sizes are rounded up to this, as pieces that follow one another are of nearly the same size."""
+"""Sizes are rounded up to a multiple of this, because consecutive frames have nearly the same size."""
 _MAX_WASTE: Final = 2
-"""Memory that is so many times larger than a piece is not used for it: somebody may keep the piece."""
+"""Memory that is more than this many times larger than needed is not used: its view may be kept long."""
 
 
 class RecycledMemory:
-    """Threads may share one: each looks only at what it has taken out of the list, which takes one step."""
+    """A pool of memory. Threads may share one: each checks only what it took out of the list, atomically."""
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
@@ -29,10 +29,10 @@ class RecycledMemory:
         return sum(map(len, tuple(self._kept)))
 
     def take(self, size: int) -> memoryview:
-        """So many bytes, whose content is undefined. They are used again when no view of them is left."""
+        """Return ``size`` bytes with undefined content. They are reused when no view of them is left."""
         for _ in range(len(self._kept)):
             try:
-                memory = self._kept.pop(0)  # the longest unused come first, and leave first
+                memory = self._kept.pop(0)  # the oldest first
             except IndexError:  # other threads have taken them all
                 break
             fits = size <= len(memory) <= max(_STEP, _MAX_WASTE * size)
@@ -54,7 +54,7 @@ class RecycledMemory:
 
 
 def _is_unseen(memory: bytearray) -> bool:
-    """Whether there is no view of this memory."""
+    """Return whether there is no view of this memory."""
     try:
         memory.pop()
     except BufferError:

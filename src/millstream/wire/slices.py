@@ -1,7 +1,4 @@
-"""A piece of an open file, passed from the log to the socket without reading it.
-
-It lives here, below both, so that frames and connections know it without knowing the log.
-"""
+"""A slice of an open file, passed from the log to the socket without reading it."""
 
 from __future__ import annotations
 
@@ -18,9 +15,8 @@ class HoldsFile(Protocol):
 class FileSlice:
     """``length`` bytes of a file from ``offset`` on.
 
-    A slice keeps its file open while it lives, also when the file is deleted or replaced meanwhile.
-    The bytes it covers never change: logs only grow at the end, and what is cut there was not yet handed out
-    as durable.
+    A slice keeps its file open, also if the file is deleted or replaced meanwhile. Its bytes never change:
+    logs only grow at the end, and what is cut off there was never reported as durable.
     """
 
     __slots__ = ("holder", "length", "offset")
@@ -38,11 +34,11 @@ class FileSlice:
         return f"FileSlice(offset={self.offset}, length={self.length})"
 
     def fileno(self) -> int:
-        """The descriptor to send from; meaningless for an empty slice."""
+        """Return the descriptor to send from; -1 for an empty slice."""
         return -1 if self.holder is None else self.holder.fileno()
 
     def read(self) -> bytes:
-        """The bytes, copied. Raises EOFError when the file has been cut under the slice."""
+        """Return the bytes, copied. Raises EOFError if the file was truncated."""
         if not self.length:
             return b""
         chunks: list[bytes] = []
@@ -58,7 +54,7 @@ class FileSlice:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def after(self, count: int) -> FileSlice:
-        """What is left when the first ``count`` bytes are taken away."""
+        """Return the slice without its first ``count`` bytes."""
         return FileSlice(self.holder, self.offset + count, self.length - count)
 
 

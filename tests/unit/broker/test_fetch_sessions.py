@@ -98,11 +98,11 @@ def test_the_session_unused_longest_is_forgotten(sessions: FetchSessions) -> Non
 def test_only_news_is_told(sessions: FetchSessions) -> None:
     plan = sessions.plan(request(INITIAL_EPOCH, p0=0))
     _, cached = plan.partitions[0]
-    assert cached.tells_news(answer())
-    assert not cached.tells_news(answer())
-    assert cached.tells_news(answer(high_watermark=11))
-    assert cached.tells_news(answer(high_watermark=11, records=b"x"))
-    assert not cached.tells_news(answer(high_watermark=11))
-    assert cached.tells_news(answer(high_watermark=11, error_code=1))
-    assert cached.tells_news(answer(high_watermark=11)), "the end of an error is news"
-    assert not cached.tells_news(answer(high_watermark=11))
+    assert cached.has_changed(answer())
+    assert not cached.has_changed(answer())
+    assert cached.has_changed(answer(high_watermark=11))
+    assert cached.has_changed(answer(high_watermark=11, records=b"x"))
+    assert not cached.has_changed(answer(high_watermark=11))
+    assert cached.has_changed(answer(high_watermark=11, error_code=1))
+    assert cached.has_changed(answer(high_watermark=11)), "the end of an error is news"
+    assert not cached.has_changed(answer(high_watermark=11))

@@ -1,39 +1,39 @@
-"""The group coordinator: requests and moments in, answers and records out. Nothing happens inside.
+"""The group coordinator: requests and moments in, answers and records out, no input or output inside.
 
-It owns no clock, thread, socket, log or random number. What it decides is durable only after its records are
-in ``__consumer_offsets``; writing takes a while, and other requests come in meanwhile. So the state has two
+It uses no clock, thread, socket, log or random number. Its decisions are durable only after its records are
+in ``__consumer_offsets``. Writing takes a while, and other requests arrive meanwhile, so the state has two
 sides:
 
 - the *store* (``store``): what the durable records say. Only ``apply`` writes it. Offsets are read from here.
-- the *groups* (``group``): members, phases, parked requests. They change at once, as requests come in, and
-  run ahead of the store: an assignment, a static member's new id or a commit is being written while the
-  group already knows about it, and nobody is told before the write is reported durable.
+- the *groups* (``group``): members, phases, parked requests. They change at once, as requests arrive, and are
+  ahead of the store: an assignment, a static member's new id or a commit is known to the group while it is
+  being written. No client sees it before the write is reported durable.
 
 What the driver must do
 -----------------------
 1. At the start: ``apply(decode_record(key, value))`` for each record of ``__consumer_offsets``, in the order
    of the log (skip those that decode to None), then ``loaded``. Before that, every request is answered with
    COORDINATOR_LOAD_IN_PROGRESS (heartbeats with success).
-2. ``handle`` each request; ``tick`` when ``next_deadline_ms`` has come. Ask for the deadline again after
-   every call: it can become earlier as well as later.
+2. ``handle`` each request; ``tick`` when ``next_deadline_ms`` has come. Read the deadline again after every
+   call: it can become earlier as well as later.
 3. Take every Outcome, from whatever call, in the order in which the calls returned:
    send ``replies`` now; if there are ``records``, append them (``encode_record``) to the partition of their
-   group, in order, after all that earlier outcomes asked for. No need to wait for an earlier write before
-   appending the next: many may be in flight, and share one fdatasync.
+   group, in order, after the records of earlier outcomes. Many writes may be in flight at once, and share
+   one fdatasync.
 4. When all records of an outcome are durable: ``appended(token)``. When they are not in the log and never
-   will be: ``append_failed(token, error)``. Exactly one of the two, once for each token; writes that touch
-   the same group must be reported in the order in which they were handed out. Both return an Outcome.
-   A failed append must leave nothing behind: a record that turns up again after a restart was told to be
-   lost. (Each record alone is valid, so a crash may keep any beginning of an unreported write. And writes of
-   more than one group only ever remove things: of those, a part that stays in the log does no harm.)
+   will be: ``append_failed(token, error)``. Exactly one of the two, once for each token; writes of the same
+   group must be reported in the order of their outcomes. Both return an Outcome.
+   A failed append must leave nothing behind, because clients were told that its records are lost. (Each
+   record alone is valid, so a crash may keep any beginning of an unreported write. Writes of more than one
+   group only remove things, so a part of one that stays in the log does no harm.)
 5. Do not call ``apply`` for live writes: ``appended`` does.
-6. Tell it about topics: ``partition_exists`` is asked by commits; call ``topic_deleted`` after a deletion,
-   and after ``loaded`` for each of ``committed_topics`` that is not there any more: a topic that is made
-   again under the same name must not inherit offsets.
-7. Stop with ``stop``: it answers all that is parked.
+6. Keep it informed of topics: commits call ``partition_exists``. Call ``topic_deleted`` after a deletion, and
+   after ``loaded`` for each of ``committed_topics`` that no longer exists: a topic that is created again
+   under the same name must not inherit offsets.
+7. Stop with ``stop``: it answers all parked requests.
 
-Every ticket given to ``handle`` comes back in exactly one Reply. The client may be gone by then: drop it.
-A request is parked no longer than its group's rebalance takes (and its write, which the driver bounds).
+Every ticket given to ``handle`` comes back in exactly one Reply. If the client is gone by then, drop it.
+A request is parked no longer than its group's rebalance and its write take.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ from millstream.broker.groups.outcome import (
     Parked,
     Ticket,
     answer_for_append_error,
+    error_response,
 )
-from millstream.broker.groups.requests.commits import Commits
-from millstream.broker.groups.requests.deletions import Deletions
-from millstream.broker.groups.requests.describe import Describing
-from millstream.broker.groups.requests.fetches import Fetches
-from millstream.broker.groups.requests.joining import Joining
+from millstream.broker.groups.requests.commits import CommitHandler
+from millstream.broker.groups.requests.deletions import DeletionHandler
+from millstream.broker.groups.requests.describe import DescribeHandler
+from millstream.broker.groups.requests.fetches import OffsetFetchHandler
+from millstream.broker.groups.requests.joining import JoinHandler
 from millstream.broker.groups.requests.rebalance import Rebalances
-from millstream.broker.groups.requests.responses import error_response, fetch_error, join_error, sync_error
-from millstream.broker.groups.requests.syncing import Heartbeats, Leaving, Syncing
+from millstream.broker.groups.requests.responses import join_error, sync_error
+from millstream.broker.groups.requests.syncing import HeartbeatHandler, LeaveHandler, SyncHandler
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord
@@ -84,7 +85,7 @@ class _WriteInFlight:
 
 
 class GroupCoordinator:
-    """All groups of one broker. See the module's documentation for the driver's duties."""
+    """All groups of one broker. The module's docstring says what the driver must do."""
 
     def __init__(
         self,
@@ -92,20 +93,20 @@ class GroupCoordinator:
         id_source: Callable[[], str],
         partition_exists: Callable[[TopicPartition], bool] = lambda partition: True,
     ) -> None:
-        """``id_source`` gives the unique part of member ids: a fresh UUID's text at each call."""
+        """``id_source`` returns the unique part of a member id: the text of a new UUID at each call."""
         self._table = GroupTable(settings, id_source, partition_exists)
         self._rebalances = Rebalances(self._table)
-        self._fetches = Fetches(self._table)
-        self._deletions = Deletions(self._table)
+        self._fetches = OffsetFetchHandler(self._table)
+        self._deletions = DeletionHandler(self._table)
         self._handlers = _handlers(
-            Joining(self._table, self._rebalances),
-            Syncing(self._table, self._rebalances),
-            Heartbeats(self._table),
-            Leaving(self._table, self._rebalances),
-            Commits(self._table),
+            JoinHandler(self._table, self._rebalances),
+            SyncHandler(self._table, self._rebalances),
+            HeartbeatHandler(self._table),
+            LeaveHandler(self._table, self._rebalances),
+            CommitHandler(self._table),
             self._fetches,
             self._deletions,
-            Describing(self._table),
+            DescribeHandler(self._table),
         )
         self._in_flight: dict[int, _WriteInFlight] = {}
         self._last_token = 0
@@ -119,14 +120,14 @@ class GroupCoordinator:
     # ---- starting and stopping ----
 
     def apply(self, record: GroupRecord) -> None:
-        """Take in one durable record: the sole way in which the store changes."""
+        """Apply one durable record. Nothing else changes the store."""
         self._table.store.apply(record)
 
     def loaded(self, moment: Moment) -> Outcome:
-        """All records are applied: open for requests.
+        """All records are applied: accept requests.
 
-        Groups are as their last durable generation says. Sessions start anew, so that members have time to
-        notice the restart; those that go on heartbeating need not join again.
+        Groups are restored from their last durable generation. Sessions start again, so that members have
+        time to notice the restart; those that keep heartbeating need not rejoin.
         """
         assert self._closed_with is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loaded twice"
         self._closed_with = None
@@ -143,18 +144,18 @@ class GroupCoordinator:
         self._table.groups[group_id] = group
         for member in group.members.values():
             self._table.keep_session(group, member, effects)
-        if len(group.members) > self._table.settings.group_max_size:  # the limit was lowered meanwhile
+        if len(group.members) > self._table.settings.group_max_size:  # group.max.size was lowered meanwhile
             self._rebalances.begin(group, effects)
 
     def stop(self, moment: Moment) -> Outcome:
-        """Answer all that is parked and refuse all that comes. Writes in flight may still be reported."""
+        """Answer all parked requests and refuse new ones. Writes in flight may still be reported."""
         effects = self._effects(moment)
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         for group in self._table.groups.values():
             self._refuse_parked(group, error, effects)
             group.enter(GroupState.DEAD, moment.epoch_ms)
         for request, parked in self._fetches.take_waiting():
-            effects.reply(parked, fetch_error(request, parked.version, error))
+            effects.reply(parked, error_response(request, parked.version, error))
         self._table.groups.clear()
         self._closed_with = error
         return self._outcome(effects)
@@ -181,23 +182,23 @@ class GroupCoordinator:
         return self._outcome(effects)
 
     def _refusal(self, request: Request, version: int, error: ErrorCode) -> Any:
-        # A heartbeat that cannot be checked yet must not scare a member that is probably right.
+        # A heartbeat that cannot be checked yet succeeds: the member is probably still in its group.
         if request.api is HEARTBEAT and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.NONE
         return error_response(request, version, error)
 
     def topic_deleted(self, topic: str, moment: Moment) -> Outcome:
-        """A topic is gone: so are all groups' offsets for it."""
+        """Remove the offsets of a deleted topic from all groups."""
         effects = self._effects(moment)
         self._deletions.topic_deleted(topic, effects)
         return self._outcome(effects)
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` has something to do (monotonic); None: never, as things stand."""
+        """Return when ``tick`` must be called next (monotonic); None: not at all."""
         return self._table.timers.next_deadline_ms() if self._closed_with is None else None
 
     def tick(self, moment: Moment) -> Outcome:
-        """Do what is due. Too early is harmless; too late only delays."""
+        """Handle the deadlines that have come. Calling too early is harmless; too late only delays."""
         effects = self._effects(moment)
         if self._closed_with is None:
             for key in self._table.timers.pop_due(moment.now_ms):
@@ -217,16 +218,16 @@ class GroupCoordinator:
         else:
             self._rebalances.sync_timeout(group, effects)
 
-    # ---- the fate of writes ----
+    # ---- results of writes ----
 
     def appended(self, token: int, moment: Moment) -> Outcome:
-        """The outcome's records are durable: make them visible, and tell those who waited."""
+        """The outcome's records are durable: apply them, and answer the requests that waited."""
         for record in self._in_flight[token].records:
             self.apply(record)
         return self._settle(token, ErrorCode.NONE, moment)
 
     def append_failed(self, token: int, error: int, moment: Moment) -> Outcome:
-        """The outcome's records are not in the log, for this reason (an error code of the log's)."""
+        """The outcome's records are not in the log; ``error`` is the log's error code."""
         self._table.counters.writes_failed += 1
         return self._settle(token, answer_for_append_error(error), moment)
 
@@ -252,13 +253,13 @@ class GroupCoordinator:
     # ---- for the driver to read ----
 
     def committed_topics(self) -> set[str]:
-        """Every topic that some group has an offset for."""
+        """Return every topic for which a group has an offset."""
         offsets = self._table.store.offsets.values()
         return {partition.topic for partitions in offsets for partition in partitions}
 
     @property
     def store(self) -> Store:
-        """The durable state, to read."""
+        """The durable state, read only."""
         return self._table.store
 
     @property

@@ -1,4 +1,4 @@
-"""What goes into the coordinator and what comes out: moments, callers, tickets, replies, records."""
+"""What goes into the coordinator and comes out of it: moments, callers, tickets, replies, records."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from millstream.broker.groups.state.records import GroupRecord
 from millstream.errors import ErrorCode
-from millstream.wire.schema import Api, Response
+from millstream.wire.schema import Api, Request, Response
 
 Ticket = Any
-"""Whatever the driver needs to find a request again. The core keeps it and hands it back, nothing else."""
+"""Any value by which the driver finds a request again. The core only keeps it and returns it."""
 
 
 class Moment(NamedTuple):
-    """One instant on two clocks. Deadlines count on the first, which never jumps; what is stored for later
-    processes to read (commit times, retention) counts on the second."""
+    """One instant on two clocks. Deadlines use the first, which never jumps. What is stored (commit times,
+    retention) uses the second."""
 
     now_ms: int
     """Monotonic milliseconds."""
     epoch_ms: int
-    """Milliseconds since 1970, as the wall clock has them."""
+    """Wall clock milliseconds since 1970."""
 
 
 class Caller(NamedTuple):
-    """Who sent a request, and in which version of its API."""
+    """The sender of a request, and the version of its API."""
 
     client_id: str
     client_host: str
-    """As tools show it: Kafka writes a slash in front of the address."""
+    """As Kafka's tools show it, with a slash in front of the address."""
     version: int
 
 
 class Parked(NamedTuple):
-    """A request that waits for its answer, and the version that the answer must suit."""
+    """A request that waits for its answer, and the version of that answer."""
 
     ticket: Ticket
     version: int
@@ -49,24 +49,24 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one call brought about; the ``coordinator`` module says what the driver does with it."""
+    """The result of one call; the ``coordinator`` module says what the driver does with it."""
 
     replies: tuple[Reply, ...] = ()
-    """Send these now: they promise nothing that ``records`` has yet to make durable."""
+    """Send these now: they do not depend on ``records``."""
     records: tuple[GroupRecord, ...] = ()
-    """Append these, in this order, and report ``token`` when their fate is known."""
+    """Append these in order, and report ``token`` when they are durable or have failed."""
     token: int | None = None
-    """Names the write; None when there are no records."""
+    """Identifies the write; None without records."""
 
 
 NOTHING: Final = Outcome()
 
 Continuation = Callable[[int, "Effects"], None]
-"""What happens when a write's fate is known: takes the error for clients (NONE: it is durable)."""
+"""Called when a write is durable or has failed, with the error for clients (NONE: it is durable)."""
 
 
 class Effects:
-    """Gathers what one call brings about while it runs."""
+    """Collects the replies and records of one call while it runs."""
 
     __slots__ = ("continuations", "moment", "records", "replies", "token")
 
@@ -81,27 +81,39 @@ class Effects:
         self.replies.append(Reply(to.ticket, response))
 
     def write(self, records: Sequence[GroupRecord], then: Continuation) -> None:
-        """Ask for records to be written; ``then`` runs once, whether that works or not."""
+        """Have records written; ``then`` runs once, when they are durable or have failed."""
         self.records += records
         self.when_written(then)
 
     def when_written(self, then: Continuation) -> None:
-        """Run ``then`` with the fate of everything that this call writes."""
+        """Run ``then`` when all that this call writes is durable or has failed."""
         assert self.records, "a write without records would never be reported"
         self.continuations.append(then)
 
 
 _M = TypeVar("_M", bound=Callable[..., None])
+Refusal = Callable[[Any, int, int], Response]
+"""``(request, version, error)`` to the response that refuses the whole request."""
+_REFUSALS: Final[dict[Api, Refusal]] = {}
 
 
-def answers(api: Api) -> Callable[[_M], _M]:
-    """Mark the method ``(request, parked, caller, effects)`` that answers an API, for the coordinator."""
+def answers(api: Api, refusal: Refusal) -> Callable[[_M], _M]:
+    """Mark the method ``(request, parked, caller, effects)`` that answers an API, for the coordinator.
+
+    ``refusal`` builds the response to a request that the coordinator cannot take at all.
+    """
 
     def mark(method: _M) -> _M:
         method.api = api  # type: ignore[attr-defined]
+        _REFUSALS[api] = refusal
         return method
 
     return mark
+
+
+def error_response(request: Request, version: int, error: int) -> Response:
+    """Return the response that refuses a request as a whole."""
+    return _REFUSALS[request.api](request, version, error)
 
 
 _ANSWER_FOR_APPEND_ERROR: Final = {
@@ -117,6 +129,6 @@ _ANSWER_FOR_APPEND_ERROR: Final = {
 
 
 def answer_for_append_error(error: int) -> int:
-    """What clients are told when the log refused a write: the errors they know how to handle."""
+    """Return the error for clients when the log refused a write: one that they can handle."""
     assert error != ErrorCode.NONE, "a failed append needs an error"
     return _ANSWER_FOR_APPEND_ERROR.get(ErrorCode(error), ErrorCode(error))

@@ -1,6 +1,6 @@
-"""One file per family of APIs: a request in, a response out, or a wait that answers later.
+"""The request handlers, one module per family of APIs; ``dispatch`` finds them.
 
-A handler is a function ``(broker, request, context)``. It returns the response, or None after it has taken
-charge of ``context`` and will call ``context.reply`` once. It answers every error of the request's own with
-Kafka's code for it; an exception that leaves a handler is a bug, and closes the connection.
+A handler is a function ``(broker, request, context)``. It returns the response, or None if it will call
+``context.reply`` once, later. It answers expected errors with Kafka's
+error codes; an exception that leaves a handler is a bug, and closes the connection.
 """

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker speaks."""
+"""Handles ApiVersions: the APIs and versions that this broker supports."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _SASL = (SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key)
 def handle_api_versions(
     broker: BrokerServices, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    """List the APIs. From version 3 on the client names its software, in plain words (KIP-511)."""
+    """List the APIs. From version 3 on the client must name its software (KIP-511)."""
     names = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_spoken())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_supported())
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to an ApiVersions request that is newer than ours; it is sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_spoken())
+    """Return the answer to an unknown version of ApiVersions; it is sent in version 0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_supported())
 
 
-def _spoken() -> list[ApiVersion]:
+def _supported() -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=_first_version(api), max_version=api.max_version)
         for api in apis.all_apis().values()
@@ -48,5 +48,5 @@ def _spoken() -> list[ApiVersion]:
 
 
 def _first_version(api: Api) -> int:
-    """As Kafka 4 does, Produce claims versions that nobody sends: librdkafka compresses only then."""
+    """Like Kafka 4, list unsupported old versions of Produce: librdkafka compresses only then."""
     return 0 if api is PRODUCE else api.min_version

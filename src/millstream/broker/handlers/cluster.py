@@ -39,7 +39,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 def handle_elect_leaders(
     broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Every partition has its leader already: no election is needed."""
+    """Answer that no election is needed: every partition has its leader."""
     if request.topic_partitions is None:
         return ElectLeadersResponse(replica_election_results=[])
     return ElectLeadersResponse(
@@ -65,7 +65,7 @@ def _election(broker: BrokerServices, topic: str, index: int) -> PartitionResult
 def handle_alter_partition_reassignments(
     broker: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """A partition may be moved to the one broker, where it is; there is nothing to cancel."""
+    """Accept moves to this broker, where every partition is already, and refuse all others."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
@@ -90,7 +90,7 @@ def _reassignment(
     if broker.topics.partition(topic, index) is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic}"
     elif replicas is None:
-        code, message = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is under way"
+        code, message = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress"
     elif replicas != [broker.node_id]:
         code, message = ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is number {broker.node_id}"
     return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
@@ -100,7 +100,7 @@ def _reassignment(
 def handle_list_partition_reassignments(
     broker: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """None is ever under way."""
+    """Answer that no reassignment is in progress."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
 
 
@@ -108,7 +108,7 @@ def handle_list_partition_reassignments(
 def handle_describe_quorum(
     broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
-    """A quorum of one voter: this broker."""
+    """Describe a quorum of one voter, this broker."""
     host, port = broker.advertised(context)
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: a topic's settings; the broker's, to read only."""
+"""Handles DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. Broker settings are read-only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from millstream.wire.messages.configs import (
 
 
 class ResourceType(IntEnum):
-    """What a setting belongs to, as on the wire."""
+    """What a setting belongs to, as numbered on the wire."""
 
     TOPIC = 2
     BROKER = 4
@@ -54,7 +54,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from, as on the wire."""
+    """Where a setting's value comes from, as numbered on the wire."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -71,7 +71,7 @@ class Operation(IntEnum):
 
 
 _OTHER_RESOURCES: Final = (8, 16, 32)
-"""Loggers, metrics of clients, and groups: known to Kafka, and without settings here."""
+"""Loggers, client metrics and groups, which have no settings in this broker."""
 _READ_ONLY: Final = (
     "the embedded broker's own settings are given at its start, with --set; restart it to change them"
 )
@@ -81,7 +81,7 @@ _READ_ONLY: Final = (
 def handle_describe_configs(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """The settings of each resource, all or those asked for."""
+    """Describe all or the requested settings of each resource."""
     once = {(each.resource_type, each.resource_name): each for each in request.resources}
     return DescribeConfigsResponse(results=[_describe(broker, each, request) for each in once.values()])
 
@@ -97,7 +97,7 @@ def _describe(
         elif wanted.resource_type in _OTHER_RESOURCES:
             found = []
         else:
-            raise InvalidRequestError(f"{wanted.resource_type} is no type of resource")
+            raise InvalidRequestError(f"{wanted.resource_type} is not a type of resource")
     except BrokerError as error:
         return _described(wanted, [], error.code, error.detail or str(error))
     keys = wanted.configuration_keys
@@ -128,7 +128,7 @@ def _topic_entries(
 def _topic_entry(
     broker: BrokerServices, topic: Topic, definition: TopicSetting, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    """One setting with its value and, where asked for, the values that it stands before."""
+    """Describe one setting, if requested with the values that it overrides."""
     present = _layers(broker, topic.configs, definition)
     _, value, source = present[0]
     return DescribeConfigsResourceResult(
@@ -148,7 +148,7 @@ def _topic_entry(
 
 
 def topic_config_values(broker: BrokerServices, own: dict[str, str]) -> list[tuple[str, str, int]]:
-    """Every setting of a topic that has these of its own: name, value, and where the value comes from."""
+    """Return name, value and source of every setting of a topic with these settings of its own."""
     firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in TOPIC_SETTINGS.values())
     return [(name, value, int(source)) for name, value, source in firsts]
 
@@ -156,7 +156,7 @@ def topic_config_values(broker: BrokerServices, own: dict[str, str]) -> list[tup
 def _layers(
     broker: BrokerServices, own: Mapping[str, str], definition: TopicSetting
 ) -> list[tuple[str, str, ConfigSource]]:
-    """Where a topic's setting may come from, the first that counts first: name there, value and source."""
+    """Return the values of a topic setting, the effective one first, each with its name and source."""
     given = broker.settings.topic_properties.get(definition.name)
     layers = [
         (definition.name, own.get(definition.name), ConfigSource.TOPIC),
@@ -197,7 +197,7 @@ def _topic(broker: BrokerServices, name: str) -> Topic:
 def handle_alter_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace all of a topic's own settings by those given."""
+    """Replace all settings of a topic by the given ones."""
     responses = []
     for resource in request.resources:
         values = {config.name: config.value for config in resource.configs if config.value is not None}
@@ -219,7 +219,7 @@ def handle_alter_configs(
 def handle_incremental_alter_configs(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change some of a topic's settings and leave the others (KIP-339)."""
+    """Change single settings of a topic (KIP-339)."""
     responses = []
     for resource in request.resources:
         code, message = _alter(
@@ -243,14 +243,14 @@ def _alter(
     change: dict[str, str] | list[IncrementalAlterableConfig],
     validate_only: bool,
 ) -> tuple[int, str | None]:
-    """Apply a whole new set of settings, or a list of changes; returns an error code and a message."""
+    """Apply a full set of settings, or a list of changes; return an error code and a message."""
     try:
         if resource_type != ResourceType.TOPIC:
             raise InvalidRequestError(_READ_ONLY)
         topic = broker.topics.get(name)
         own = topic.configs if topic is not None else {}
         values = change if isinstance(change, dict) else _merged(broker, own, change)
-        if topic is None:  # bad values are told first, as in Kafka
+        if topic is None:  # invalid values are reported first, as in Kafka
             LogConfig.from_properties(values, broker.settings.topic_defaults)
             raise UnknownTopicOrPartitionError(f"there is no topic {name}")
         broker.topics.set_configs(topic, values, validate_only=validate_only)
@@ -271,11 +271,11 @@ def _merged(
             raise InvalidRequestError(f"{change.name} is changed more than once in the request")
         seen.add(change.name)
         if change.config_operation not in tuple(Operation):
-            raise InvalidRequestError(f"{change.config_operation} is no operation on a setting")
+            raise InvalidRequestError(f"{change.config_operation} is not an operation on a setting")
         if change.config_operation == Operation.DELETE:
             values.pop(change.name, None)
         elif change.value is None:
-            raise InvalidRequestError(f"{change.name}: no value is given")
+            raise InvalidRequestError(f"{change.name}: the value is missing")
         elif change.config_operation == Operation.SET:
             values[change.name] = change.value
         else:

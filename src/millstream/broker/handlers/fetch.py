@@ -1,7 +1,7 @@
-"""Fetch: pieces of logs to consumers, at once or as soon as there is enough to send.
+"""Handles Fetch: sends slices of logs at once, or as soon as there is enough to send.
 
-A fetch that finds too little is parked: it lies with the partitions it reads, and an append to one of them
-wakes it. Nothing polls; a parked fetch costs its timer and no more.
+A fetch that finds less than ``min_bytes`` is parked: it is registered with its partitions, and an append to
+one of them wakes it. Nothing polls; a parked fetch costs no more than its timer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Answers = list[tuple[Key, CachedPartition, PartitionData]]
 def handle_fetch(
     broker: BrokerServices, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | None:
-    """Answer with what there is, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
+    """Answer at once if there is enough, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
     plan = broker.fetch_sessions.plan(request, by_id=context.version >= TOPIC_ID_VERSION)
     if plan.error_code:
         return FetchResponse(error_code=plan.error_code, responses=[])
@@ -49,7 +49,7 @@ def handle_fetch(
 
 
 class ParkedFetch:
-    """One fetch from its first look at the logs until its answer."""
+    """One fetch, from the first read of the logs until its answer."""
 
     __slots__ = (
         "_answered",
@@ -79,7 +79,7 @@ class ParkedFetch:
         self._bytes_seen = 0
 
     def read(self) -> Answers:
-        """Look at every partition, in the session's order, until the answer's limit is reached."""
+        """Read every partition, in the session's order, up to the size limit of the answer."""
         budget = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
         answers: Answers = []
         empty = True
@@ -105,12 +105,12 @@ class ParkedFetch:
         return total >= request.min_bytes
 
     def response(self, answers: Answers) -> FetchResponse:
-        """Build the answer. An incremental one leaves out the partitions that have no news."""
+        """Build the answer. An incremental one leaves out partitions without changes."""
         session = self._plan.session
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for key, cached, answer in answers:
             if session is not None:
-                news = cached.tells_news(answer)
+                news = cached.has_changed(answer)
                 if self._plan.incremental and not news:
                     continue
                 if answer.records is not None and len(answer.records) and key in session.partitions:
@@ -134,19 +134,19 @@ class ParkedFetch:
         self._broker.metrics.parked_fetches += 1
 
     def appended(self, size: int) -> None:
-        """An append of so many bytes to one of the partitions: look again once there can be enough."""
+        """``size`` bytes were appended to a partition: read again if there can be enough now."""
         self._bytes_seen += size
         if not self._wake_planned and self._bytes_seen >= self._request.min_bytes:
             self._wake_planned = True
-            self._broker.reactor.defer(self._look_again)
+            self._broker.reactor.defer(self._read_again)
 
     def changed(self) -> None:
-        """A partition was deleted or cut: look again whatever its size."""
+        """A partition was deleted or truncated: read again in any case."""
         if not self._wake_planned:
             self._wake_planned = True
-            self._broker.reactor.defer(self._look_again)
+            self._broker.reactor.defer(self._read_again)
 
-    def _look_again(self) -> None:
+    def _read_again(self) -> None:
         self._wake_planned = False
         if self._answered:
             return
@@ -163,7 +163,7 @@ class ParkedFetch:
         self._context.reply(self.response(answers))
 
     def _leave(self) -> None:
-        """Wait no longer: there is an answer, or nobody left to answer."""
+        """Stop waiting: the fetch is answered, or the client is gone."""
         self._answered = True
         for partition in self._partitions:
             partition.waiters.discard(self)
@@ -172,7 +172,7 @@ class ParkedFetch:
         self._broker.metrics.parked_fetches -= 1
 
     def _find(self, key: Key, cached: CachedPartition) -> tuple[Partition | None, int]:
-        """The partition, or None and why. A topic that was there before is known by its name, as in Kafka."""
+        """Return the partition, or None and an error. As in Kafka, a session remembers a topic's name."""
         name, topic_id, index = key
         topic, error = self._broker.topics.resolve(name, topic_id, by_id=self._by_id)
         if topic is not None:
@@ -180,8 +180,8 @@ class ParkedFetch:
             return topic.partition(index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if cached.topic_name:
             successor = self._broker.topics.get(cached.topic_name)
-            is_anew = successor is not None and successor.partition(index) is not None
-            error = ErrorCode.INCONSISTENT_TOPIC_ID if is_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            recreated = successor is not None and successor.partition(index) is not None
+            error = ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None, error
 
     def _read_partition(
@@ -224,9 +224,9 @@ class ParkedFetch:
 
 
 def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the epoch that the consumer read last ended, if that lies before its position (KIP-595).
+    """Return where the consumer's last epoch ended, if that is before its position (KIP-595).
 
-    An epoch that this log never had says nothing about the position: as in Kafka, it is out of range.
+    As in Kafka, a position with an epoch that this log never had is out of range.
     """
     if wanted.last_fetched_epoch < 0:
         return None
@@ -239,7 +239,7 @@ def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset |
 
 
 def _unknown(index: int, code: int) -> PartitionData:
-    """The answer for a partition that is not here. (Only for these has Kafka an empty list, not none.)"""
+    """Answer for an unknown partition. (Only here does Kafka send an empty list instead of null.)"""
     aborted = None if code == ErrorCode.INCONSISTENT_TOPIC_ID else list[AbortedTransaction]()
     return PartitionData(
         partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=aborted, records=b""
@@ -247,7 +247,7 @@ def _unknown(index: int, code: int) -> PartitionData:
 
 
 def _failed(index: int, code: int, partition: Partition) -> PartitionData:
-    """An error's answer, with the leader's epoch where that helps the consumer."""
+    """Answer with an error, and with the leader's epoch if the consumer's is older."""
     answer = PartitionData(
         partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )

@@ -1,4 +1,4 @@
-"""FindCoordinator. The coordinator itself answers all other requests about groups."""
+"""Handles FindCoordinator. The coordinator itself answers all other requests about groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRANSACTION: Final = 1
 def handle_find_coordinator(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """This broker coordinates every group, and no transaction yet."""
+    """Name this broker as the coordinator of every group; transactions have none yet."""
     host, port = broker.advertised(context)
     code, message = _coordinator_problem(request.key_type, context.version)
     node_id, host, port = (broker.node_id, host, port) if not code else (-1, "", -1)
@@ -46,7 +46,7 @@ def _coordinator_problem(key_type: int, version: int) -> tuple[int, str | None]:
     if key_type == GROUP:
         return ErrorCode.NONE, None
     if key_type == TRANSACTION:
-        # Before version 4 librdkafka asks: for this code alone it gives up, and shows the sentence.
+        # librdkafka uses versions before 4; only for this code does it give up and show the message.
         code = (
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version < 4 else ErrorCode.UNSUPPORTED_VERSION
         )

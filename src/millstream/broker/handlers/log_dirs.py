@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: all partitions are in one data directory."""
+"""Handles DescribeLogDirs and AlterReplicaLogDirs for the one data directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from millstream.wire.messages.log_dirs import (
 def handle_describe_log_dirs(
     broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """The one data directory: its partitions with their sizes, and the disk's room."""
+    """Describe the data directory: the sizes of its partitions, and the space on its disk."""
     disk = shutil.disk_usage(broker.data_directory)
     return DescribeLogDirsResponse(
         results=[
@@ -76,7 +76,7 @@ def _sizes(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
 def handle_alter_replica_log_dirs(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Moving to the directory where a partition lies is done already; there is no other."""
+    """Accept moves to the data directory, where every partition is already, and refuse all others."""
     results = [
         AlterReplicaLogDirTopicResult(
             topic_name=topic.name,

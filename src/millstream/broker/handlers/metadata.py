@@ -1,6 +1,6 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions: who is there, and what there is.
+"""Handles Metadata, DescribeCluster and DescribeTopicPartitions.
 
-In a cluster of one, this broker leads every partition and is its only replica.
+This broker is the only one of its cluster: it leads every partition, and is its only replica.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream.wire.messages.metadata import (
 from millstream.wire.schema import ZERO_UUID
 
 _NO_AUTHORIZER_CLUSTER = 0b0001_1111_1010_0000
-"""All operations that Kafka knows on a cluster: nobody is refused anything here."""
+"""All operations that Kafka knows on a cluster: without an authorizer, all are allowed."""
 _NO_AUTHORIZER_TOPIC = 0b0000_1101_1111_1000
 _DESCRIBE_LIMIT = 2000
 
@@ -41,7 +41,7 @@ _DESCRIBE_LIMIT = 2000
 def handle_metadata(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
-    """Describe the topics asked for, or all; make those that are missing where both sides allow it."""
+    """Describe the requested topics, or all; create missing ones if client and settings allow it."""
     host, port = broker.advertised(context)
     all_topics = request.topics is None or (context.version == 0 and not request.topics)
     if all_topics:
@@ -122,7 +122,7 @@ def _topic_operations(request: MetadataRequest) -> int:
 def handle_describe_cluster(
     broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """The cluster of one."""
+    """Describe the cluster: this broker."""
     host, port = broker.advertised(context)
     operations = _NO_AUTHORIZER_CLUSTER if request.include_cluster_authorized_operations else -(2**31)
     return DescribeClusterResponse(
@@ -139,7 +139,7 @@ def handle_describe_cluster(
 def handle_describe_topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Topics by name, in pages: ``next_cursor`` says where the next page begins (KIP-966)."""
+    """Describe topics in pages; ``next_cursor`` says where the next page begins (KIP-966)."""
     asked = {topic.name for topic in request.topics}
     if request.cursor is not None and asked and request.cursor.topic_name not in asked:
         return _page([_invalid(name) for name in sorted(asked)], None)
@@ -169,7 +169,7 @@ def _page(topics: list[DescribedTopic], cursor: Cursor | None) -> DescribeTopicP
 
 
 def _invalid(name: str) -> DescribedTopic:
-    """The answer to a cursor that points at a topic which was not asked for."""
+    """Answer for a cursor that names a topic which was not requested."""
     return DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=ZERO_UUID, partitions=[])
 
 

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: finding places in a log."""
+"""Handles ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 _SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The version from which on each special timestamp means something."""
+"""The first version that has each special timestamp."""
 
 
 @handles(LIST_OFFSETS)
 def handle_list_offsets(
     broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    """Each partition's offset for a timestamp, or for one of the special timestamps below zero."""
+    """Find each partition's offset for a timestamp, or for one of the special timestamps below zero."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -84,7 +84,7 @@ def _list_offset(
 
 
 def _find(partition: Partition, timestamp: int) -> tuple[int, int] | None:
-    """Offset and timestamp; the special places answer with no timestamp (-1), as Kafka does."""
+    """Return offset and timestamp; the timestamp of the log's ends is -1, as in Kafka."""
     log = partition.log
     if timestamp == LATEST:
         return log.end_offset, -1
@@ -92,7 +92,7 @@ def _find(partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp()
-    if timestamp == LATEST_TIERED:  # nothing lies there
+    if timestamp == LATEST_TIERED:  # there is no tiered storage
         return None
     return log.offset_for_timestamp(timestamp)
 
@@ -107,7 +107,7 @@ def _no_offset(wanted: ListOffsetsPartition, code: int) -> ListOffsetsPartitionR
 def handle_offset_for_leader_epoch(
     broker: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Where each asked epoch ended: how a consumer finds out that the log was cut under it (KIP-320)."""
+    """Return where each epoch ended, so that a consumer detects a truncated log (KIP-320)."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -1,7 +1,7 @@
-"""Produce and InitProducerId: record batches into logs.
+"""Handles Produce and InitProducerId: appends record batches to logs.
 
-acks=0 gets no answer, acks=1 one as soon as the batches are in the log, and acks=all one only when they are
-on the disk, through the flusher that many requests share.
+acks=0 gets no answer. acks=1 is answered when the batches are in the log, acks=all when they are on the disk,
+after a sync that many requests share.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WITHOUT_LOG_START: Final = (
     ErrorCode.RECORD_LIST_TOO_LARGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""With any other error of an append Kafka says where the log starts."""
+"""With any other error of an append, the answer has the log's start offset, as in Kafka."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
 NO_TRANSACTIONS: Final = (
     "transactions are not supported yet by the embedded broker: leave transactional.id out, "
@@ -58,7 +58,7 @@ NO_TRANSACTIONS: Final = (
 
 
 class BrokerProblem:
-    """An error code with a sentence, before it becomes part of an answer."""
+    """An error code and its message."""
 
     __slots__ = ("code", "message")
 
@@ -71,7 +71,7 @@ class BrokerProblem:
 def handle_produce(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | None:
-    """Append every partition's batches, each with its own result; answer when ``acks`` is satisfied."""
+    """Append the batches of every partition, each with its own result; answer according to ``acks``."""
     appended: list[tuple[Partition, PartitionProduceResponse]] = []
     unauthorized = _transaction_problem(request)
     responses = []
@@ -108,7 +108,7 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
 
 
 def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
-    """Who speaks a version from before zstd would hand it to readers that do not know it either (KIP-110)."""
+    """Refuse zstd in old versions, because readers of that age do not know it either (KIP-110)."""
     codec = _attributes(data) & CODEC_MASK
     if version < _ZSTD_VERSION and codec not in tuple(Codec):
         return BrokerProblem(ErrorCode.CORRUPT_MESSAGE, f"there is no codec {codec}")
@@ -120,7 +120,7 @@ def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | 
 
 
 def _transaction_problem(request: ProduceRequest) -> BrokerProblem | None:
-    """Batches of a transaction in a request that names none: as in Kafka, nothing of it is looked at."""
+    """Refuse the whole request, as in Kafka, if it has transactional batches but no transactional id."""
     if request.transactional_id is not None:
         return None
     for topic in request.topic_data:
@@ -131,17 +131,17 @@ def _transaction_problem(request: ProduceRequest) -> BrokerProblem | None:
 
 
 def _attributes(data: PartitionProduceData) -> int:
-    """The attributes of the first batch, if it is one."""
+    """Return the attributes of the first batch; 0 if there is none."""
     records = data.records
     return records[_ATTRIBUTES_AT] if records is not None and len(records) > BATCH_OVERHEAD else 0
 
 
 def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerProblem | None:
-    """The broker's own topics are written by the broker, and by Kafka's tools under their own name."""
+    """Refuse writes to internal topics, except from Kafka's admin tools."""
     if topic is None or not topic.is_internal or context.client_id == ADMIN_CLIENT_ID:
         return None
     return BrokerProblem(
-        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own: only the broker writes to it"
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic: only the broker writes to it"
     )
 
 
@@ -153,7 +153,7 @@ def _answer_partition(
     data: PartitionProduceData,
     appended: list[tuple[Partition, PartitionProduceResponse]],
 ) -> PartitionProduceResponse:
-    """Append, unless the partition is not there (which goes first, as in Kafka) or the request is refused."""
+    """Append, unless the partition is unknown (reported first, as in Kafka) or the request is refused."""
     partition = topic.partition(data.index) if topic is not None else None
     if partition is None:
         return _failed(data.index, BrokerProblem(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -166,7 +166,7 @@ def _answer_partition(
 
 
 def _records_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
-    """What can be told from the outside, in Kafka's order; the log looks closer."""
+    """Check what needs no decoding, in Kafka's order; the log checks the rest."""
     if data.records is None or not len(data.records):
         return BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
     if len(data.records) > BATCH_OVERHEAD and data.records[_MAGIC_AT] != MAGIC:
@@ -181,9 +181,9 @@ def _records_problem(data: PartitionProduceData, version: int) -> BrokerProblem 
 
 
 def _is_one_batch(data: PartitionProduceData) -> bool:
-    """Kafka takes one batch a partition in each request, as a retry must be all or nothing."""
+    """Return whether there is one batch: like Kafka, so that a retry is all or nothing."""
     length = int.from_bytes(data.records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True)
-    # A length that no batch can have is for the log to refuse.
+    # The log refuses a length that no batch can have.
     return length < BATCH_OVERHEAD - LOG_OVERHEAD or LOG_OVERHEAD + length >= len(data.records)
 
 
@@ -227,7 +227,7 @@ def _topic_response(data: TopicProduceData, answers: list[PartitionProduceRespon
 
 
 def _finish_without_answer(context: RequestContext, responses: list[TopicProduceResponse]) -> None:
-    """With acks=0 a client cannot be told of an error; closing the connection makes it look again."""
+    """End a request with acks=0. After an error, close the connection: the client refreshes its metadata."""
     failed = [p for t in responses for p in t.partition_responses if p.error_code]
     context.drop()
     if failed:
@@ -266,7 +266,7 @@ def _answer_when_durable(
 def handle_init_producer_id(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    """Hand out a producer id that was never used in this data directory, or raise the epoch of one."""
+    """Assign a producer id that was never used in this data directory, or raise the epoch of one."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=-1)
     producer_id, epoch = broker.producer_ids.next(request.producer_id, request.producer_epoch)

@@ -1,4 +1,4 @@
-"""SASL: this broker asks nobody who they are, and says so to those who offer."""
+"""Handles SASL requests: refuses them, because this broker has no authentication yet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_SASL = "the embedded broker has no authentication yet: set security.protocol
 def handle_sasl_handshake(
     broker: BrokerServices, request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
-    """No mechanism is offered; Kafka's error for a handshake on a listener without SASL."""
+    """Offer no mechanism, with Kafka's error for a handshake on a listener without SASL."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
 
@@ -30,7 +30,7 @@ def handle_sasl_handshake(
 def handle_sasl_authenticate(
     broker: BrokerServices, request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Tokens are not looked at."""
+    """Refuse authentication, and say what to do."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_NO_SASL, auth_bytes=b""
     )

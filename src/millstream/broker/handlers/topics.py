@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+"""Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MAX_PARTITIONS: Final = 10_000
 def handle_create_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Make each topic durably, or say why not. A name given twice makes none of them."""
+    """Create each topic durably, or say why not. A name that is given twice is refused."""
     times = Counter(topic.name for topic in request.topics)
     total = sum(_asked_partitions(broker, topic) for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
@@ -85,7 +85,7 @@ def _create(
     try:
         if times > 1:
             raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
-        # As in Kafka: first the name, then the settings, then the numbers.
+        # As in Kafka, check first the name, then the settings, then the numbers.
         broker.topics.create(wanted.name, 1, {}, validate_only=True)
         configs = _given_configs(wanted)
         _as_broker_error(lambda: broker.topics.create(wanted.name, 1, configs, validate_only=True))
@@ -130,7 +130,7 @@ def _as_broker_error(make: Callable[[], Topic | None]) -> Topic | None:
 
 
 def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
-    """How many partitions a request asks for, by number or by assigning each to brokers."""
+    """Return how many partitions are requested, by number or by replica assignments."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             raise InvalidRequestError("give either replica assignments or a number of partitions, not both")
@@ -163,7 +163,7 @@ def _checked_count(count: int) -> int:
 def handle_delete_topics(
     broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete each topic, by name or by id. One that is named twice is not deleted at all."""
+    """Delete each topic, by name or by id. One that is named twice is not deleted."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     ambiguous = [each for each in wanted if _is_ambiguous(each)]  # answered each time, as in Kafka
     times = Counter((each.name, each.topic_id) for each in wanted if not _is_ambiguous(each))
@@ -215,16 +215,16 @@ def _to_delete(broker: BrokerServices, wanted: DeleteTopicState) -> Topic:
 
 
 def _check_not_internal(topic: Topic) -> None:
-    """What groups have committed lies in a partition by the number of them: neither may change."""
+    """Refuse changes of ``__consumer_offsets``: its partition count decides where each group is stored."""
     if topic.is_internal:
-        raise InvalidTopicError(f"{topic.name} is the broker's own, and stays as it is")
+        raise InvalidTopicError(f"{topic.name} is an internal topic: it cannot be changed")
 
 
 @handles(CREATE_PARTITIONS)
 def handle_create_partitions(
     broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Bring each topic to a larger number of partitions."""
+    """Grow each topic to the requested number of partitions."""
     times = Counter(topic.name for topic in request.topics)
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
@@ -272,7 +272,7 @@ def _larger_count(broker: BrokerServices, topic: Topic, wanted: CreatePartitions
 def handle_delete_records(
     broker: BrokerServices, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    """Move each partition's start up to an offset; -1 stands for its end."""
+    """Delete the records of each partition before an offset; -1 deletes all."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -293,11 +293,13 @@ def _delete_records(
         if partition is None:
             raise UnknownTopicOrPartitionError(f"there is no partition {wanted.partition_index} of {topic}")
         if partition.topic == OFFSETS_TOPIC:
-            raise InvalidTopicError(f"{topic} is the broker's own: its records are not for deleting")
+            raise InvalidTopicError(f"{topic} is an internal topic: its records cannot be deleted")
         if not partition.log.config.deletes:
-            raise PolicyViolationError(f"{topic} has no delete in its cleanup.policy: its records stay")
+            raise PolicyViolationError(
+                f"{topic} has no delete in its cleanup.policy: its records cannot be deleted"
+            )
         if wanted.offset < -1:
-            raise OffsetOutOfRangeError(f"{wanted.offset} is no offset")
+            raise OffsetOutOfRangeError(f"{wanted.offset} is not an offset")
         low_watermark = partition.log.delete_records(wanted.offset)
     except BrokerError as error:
         code = error.code

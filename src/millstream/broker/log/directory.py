@@ -1,13 +1,13 @@
-"""A broker's data directory: its lock, its identity, its topics, and the logs of all their partitions.
+"""A broker's data directory: its lock, its identity, its topics and the logs of all partitions.
 
 ::
 
-    DATA/.lock                          held by the broker that uses the directory
-    DATA/.clean-shutdown                there only between a clean stop and the next start
+    DATA/.lock                          locked by the broker that uses the directory
+    DATA/.clean-shutdown                exists only between a clean stop and the next start
     DATA/meta.properties                which cluster and node this is
     DATA/topics.json                    the topics
     DATA/epoch-floor                    how often the broker was started after a crash
-    DATA/recovery-point-checkpoint      up to where each partition is known to be on the disk
+    DATA/recovery-point-checkpoint      the offset up to which each partition is known to be durable
     DATA/TOPIC-PARTITION/               one partition's log
     DATA/ID-PARTITION-delete/           a deleted one, to be removed
 """
@@ -40,7 +40,7 @@ DELETE_SUFFIX = "-delete"
 
 @dataclass(frozen=True, slots=True)
 class DirectoryIdentity:
-    """Which cluster, node and directory this is."""
+    """The ids of the cluster, the node and the directory."""
 
     cluster_id: str
     node_id: int
@@ -48,12 +48,12 @@ class DirectoryIdentity:
 
 
 def partition_directory(partition: TopicPartition) -> str:
-    """The name of a partition's directory."""
+    """Return the name of a partition's directory."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition that a directory belongs to; None for other directories."""
+    """Return the partition of a directory; None for other directories."""
     topic, dash, number = name.rpartition("-")
     is_one = dash and topic and number.isdecimal() and str(int(number)) == number
     return TopicPartition(topic, int(number)) if is_one else None
@@ -71,11 +71,11 @@ class LogDirectory:
         self.defaults = defaults
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.failed: dict[TopicPartition, KafkaStorageError] = {}
-        """Partitions whose files could not be opened; they are left as they are."""
+        """Partitions whose files could not be opened; the files stay unchanged."""
         self.recovered: dict[TopicPartition, RecoveryReport] = {}
         """What was found in the logs that had to be scanned."""
         self._lock: OpenFile | None = lock
-        self._put_out_unsynced = False
+        self._renames_unsynced = False
         self._pool = FilePool(files, open_segments)
 
     @classmethod
@@ -89,10 +89,10 @@ class LogDirectory:
         files: Files | None = None,
         open_segments: int = 256,
     ) -> LogDirectory:
-        """Open a data directory, or begin one; ``now_ms`` is epoch time.
+        """Open a data directory, or create one; ``now_ms`` is epoch time.
 
-        An existing one keeps its own cluster and directory id. Raises DataDirectoryLockedError when another
-        process has it open, ConfigError when it is another node's, KafkaStorageError when it is damaged.
+        An existing one keeps its cluster id and directory id. Raises DataDirectoryLockedError if another
+        process has it open, ConfigError if it belongs to another node, KafkaStorageError if it is damaged.
         """
         files = files or Files()
         name = os.path.abspath(path)
@@ -115,7 +115,7 @@ class LogDirectory:
         if CLEAN_FILE in names:
             self.files.unlink(self._file(CLEAN_FILE))
             self.files.sync_directory(self.path)
-        self.trash = self._put_out_orphans(names)
+        self.trash = self._rename_orphans(names)
         self._open_all(names, now_ms)
 
     def _file(self, name: str) -> str:
@@ -143,8 +143,8 @@ class LogDirectory:
 
     # -- opening and closing logs
 
-    def _put_out_orphans(self, names: set[str]) -> list[str]:
-        """Rename what deleted topics have left; returns what is to be removed."""
+    def _rename_orphans(self, names: set[str]) -> list[str]:
+        """Rename what deleted topics have left; return what to remove."""
         trash = []
         for name in sorted(names):
             partition = parse_partition_directory(name)
@@ -154,7 +154,7 @@ class LogDirectory:
                 trash.append(self._file(name))
             elif partition is not None and not self._is_known(partition):
                 number = next(n for n in count() if f"orphan-{n}{DELETE_SUFFIX}" not in names)
-                trash.append(self._put_out(name, f"orphan-{number}"))
+                trash.append(self._rename_deleted(name, f"orphan-{number}"))
                 names.add(os.path.basename(trash[-1]))
         return trash
 
@@ -162,10 +162,10 @@ class LogDirectory:
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition < topic.partitions
 
-    def _put_out(self, name: str, new_name: str) -> str:
+    def _rename_deleted(self, name: str, new_name: str) -> str:
         target = self._file(new_name + DELETE_SUFFIX)
         self.files.rename(self._file(name), target)
-        self._put_out_unsynced = True
+        self._renames_unsynced = True
         return target
 
     def _open_all(self, names: set[str], now_ms: int) -> None:
@@ -174,9 +174,7 @@ class LogDirectory:
             try:
                 config = LogConfig.from_properties(topic.configs, self.defaults)
             except ConfigError as error:
-                raise KafkaStorageError(
-                    f"topic {topic.name} has a setting that is not legal: {error}"
-                ) from error
+                raise KafkaStorageError(f"topic {topic.name} has an invalid setting: {error}") from error
             for number in range(topic.partitions):
                 partition = TopicPartition(topic.name, number)
                 exists = partition_directory(partition) in names
@@ -206,11 +204,11 @@ class LogDirectory:
             self.recovered[partition] = log.recovery
 
     def unsynced_logs(self) -> list[PartitionLog]:
-        """The logs that are not all on the disk. Sync them, several at a time, before a clean stop."""
+        """Return the logs that are not fully synced. Sync them in parallel before a clean stop."""
         return [log for log in self.logs.values() if log.has_unsynced]
 
     def close(self, *, clean: bool = True) -> dict[TopicPartition, MillstreamError]:
-        """Close all logs, and unlock the directory. Returns what failed: then the next start recovers."""
+        """Close all logs and unlock the directory. Return what failed; the next start then recovers."""
         failures: dict[TopicPartition, MillstreamError] = dict(self.failed)
         for partition, log in self.logs.items():
             try:
@@ -227,7 +225,7 @@ class LogDirectory:
     # -- topics
 
     def create_topics(self, topics: Iterable[StoredTopic], now_ms: int) -> None:
-        """Add new topics with empty logs, durably. Raises KafkaStorageError and changes nothing then."""
+        """Add new topics with empty logs, durably. Raises KafkaStorageError, and then changes nothing."""
         new = list(topics)
         assert not any(topic.name in self.topics for topic in new), "the topics are new"
         configs = [LogConfig.from_properties(topic.configs, self.defaults) for topic in new]
@@ -236,7 +234,7 @@ class LogDirectory:
             self._begin_logs(topic, config, 0, now_ms)
 
     def add_partitions(self, name: str, total: int, now_ms: int) -> None:
-        """Let a topic have more partitions, durably."""
+        """Grow a topic to ``total`` partitions, durably."""
         topic = self._existing(name)
         assert total > topic.partitions, "partitions can only be added"
         config = LogConfig.from_properties(topic.configs, self.defaults)
@@ -244,7 +242,7 @@ class LogDirectory:
         self._begin_logs(replace(topic, partitions=total), config, topic.partitions, now_ms)
 
     def update_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace a topic's own settings, durably. Raises ConfigError for one that is not legal."""
+        """Replace a topic's own settings, durably. Raises ConfigError for an invalid one."""
         topic = self._existing(name)
         config = LogConfig.from_properties(configs, self.defaults)
         self._change_topics(lambda: self.topics.put([replace(topic, configs=dict(configs))]))
@@ -253,7 +251,7 @@ class LogDirectory:
                 log.update_config(config)
 
     def delete_topic(self, name: str) -> list[str]:
-        """Remove a topic durably; returns the directories of its logs, to be removed on any thread."""
+        """Delete a topic durably; return the directories of its logs, to be removed on any thread."""
         topic = self._existing(name)
         self._change_topics(lambda: self.topics.remove([name]))
         trash = []
@@ -265,11 +263,11 @@ class LogDirectory:
                 log.close(clean=False)
             try:
                 new_name = f"{topic.topic_id.hex()}-{number}"
-                trash.append(self._put_out(partition_directory(partition), new_name))
+                trash.append(self._rename_deleted(partition_directory(partition), new_name))
             except FileNotFoundError:
                 continue  # it never had data
             except OSError:
-                continue  # it is put out at the next start, as no topic has it
+                continue  # the next start renames it, because no topic has it
         return trash
 
     def _existing(self, name: str) -> StoredTopic:
@@ -284,9 +282,11 @@ class LogDirectory:
 
     def _change_topics(self, change: Callable[[], None]) -> None:
         try:
-            if self._put_out_unsynced:  # or a new topic could find the data of its predecessor after a crash
+            if (
+                self._renames_unsynced
+            ):  # otherwise a new topic could find the data of its predecessor after a crash
                 self.files.sync_directory(self.path)
-                self._put_out_unsynced = False
+                self._renames_unsynced = False
             change()
         except OSError as error:
             raise KafkaStorageError(f"{self._file(TOPICS_FILE)} cannot be written: {error}") from error
@@ -294,9 +294,9 @@ class LogDirectory:
     # -- recovery points
 
     def checkpoint(self) -> Callable[[], None]:
-        """Note up to where each log is durable; returns the writing of it, which may run on another thread.
+        """Collect up to where each log is durable; return the function that writes it, for any thread.
 
-        It bounds what has to be verified after a crash. One writing must end before the next begins.
+        Recovery points limit what is verified after a crash. One write must end before the next begins.
         """
         lines = []
         for partition, log in self.logs.items():
@@ -308,7 +308,7 @@ class LogDirectory:
         return lambda: self.files.write_atomically(self._file(RECOVERY_POINT_FILE), data)
 
     def _read_recovery_points(self, names: set[str]) -> dict[tuple[TopicPartition, bytes], int]:
-        """The points by partition and topic id: those of a deleted topic do not hold for its successor."""
+        """Read the points by partition and topic id: those of a deleted topic are not for its successor."""
         if RECOVERY_POINT_FILE not in names:
             return {}
         points = {}
@@ -335,7 +335,7 @@ def _lock(files: Files, path: str) -> OpenFile:
 
 
 def _check_complete(path: str, names: set[str], is_new: bool, topics: TopicStore) -> None:
-    """Refuse a directory that has lost an essential file, rather than take its logs for leftovers."""
+    """Refuse a directory that lost an essential file, instead of taking its logs for leftovers."""
     has_logs = any(parse_partition_directory(name) for name in names)
     for missing, name in ((is_new, META_FILE), (topics.is_new, TOPICS_FILE)):
         if missing and has_logs:

@@ -1,4 +1,4 @@
-"""What of a log has yet to reach the disk, and how it gets there."""
+"""The files of a log that are not synced yet, and the tickets that sync them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millstream.broker.log.files import Files, OpenFile
 
 
 class SyncTicket:
-    """What must reach the disk so that everything before ``end_offset`` is durable."""
+    """What must be synced so that everything before ``end_offset`` is durable."""
 
     __slots__ = ("_directories", "_files", "_targets", "cuts", "end_offset")
 
@@ -25,16 +25,16 @@ class SyncTicket:
         self._directories = directories
         self.end_offset = end_offset
         self.cuts = cuts
-        """How often the log had been cut when the ticket was taken: a cut makes it worthless."""
+        """How often the log had been cut when the ticket was taken: a later cut makes it void."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return bool(self._targets or self._directories)
 
     def sync(self) -> None:
-        """Wait for the disk; may run on any thread. Raises OSError, and must then not be tried again."""
+        """Wait for the disk, on any thread. Raises OSError, and must then not be retried."""
         for path, file in self._targets.items():
-            with suppress(FileNotFoundError):  # gone from the log since
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 (file or self._files.open(path)).fdatasync()
         for directory in self._directories:
             self._files.sync_directory(directory)
@@ -43,8 +43,8 @@ class SyncTicket:
 class Unsynced:
     """The files and directories that were changed since the last ticket.
 
-    A file that was written stays open until it is synced: the system tells a failed write-back only to those
-    who had the file open. Files that a crash left behind are known by their path alone.
+    A written file stays open until it is synced: the system reports a failed write-back only to processes
+    that had the file open. Files that a crash left behind are known by their path only.
     """
 
     __slots__ = ("_directories", "_files", "_targets")
@@ -69,20 +69,20 @@ class Unsynced:
             self._directories.append(directory)
 
     def discard(self, path: str) -> None:
-        """A file is no longer part of the log."""
+        """Forget a file that is no longer part of the log."""
         self._targets.pop(path, None)
 
     def clear(self) -> None:
         self._targets, self._directories = {}, []
 
     def sync_directories(self) -> None:
-        """Make the names durable now, ahead of the data."""
+        """Make the names durable now, before the data."""
         while self._directories:
             self._files.sync_directory(self._directories[0])
             del self._directories[0]
 
     def take(self, end_offset: int, cuts: int) -> SyncTicket:
-        """A ticket for all of it; what changes from now on belongs to the next."""
+        """Return a ticket for all of it; later changes belong to the next one."""
         ticket = SyncTicket(self._files, self._targets, self._directories, end_offset, cuts)
         self.clear()
         return ticket

@@ -1,7 +1,7 @@
-"""Leader epochs (KIP-101): a number that grows whenever records that readers may have seen could be gone.
+"""Leader epochs (KIP-101): a number that grows whenever records that readers saw may be lost.
 
-A consumer that read up to offset 100 in epoch 3 asks where epoch 3 ends. If the answer is 90, the ten records
-it read last were lost, and it knows. Every batch carries the epoch it was appended in.
+A consumer that read up to offset 100 in epoch 3 asks where epoch 3 ends. If the answer is 90, it knows that
+the last ten records it read were lost. Every batch has the epoch in which it was appended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FORMAT = 0
 
 
 class LeaderEpochs:
-    """Where each epoch begins, oldest first. There is always at least one."""
+    """The start offset of each epoch, oldest first. There is always at least one."""
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self.entries = entries or [(0, 0)]
@@ -24,7 +24,7 @@ class LeaderEpochs:
         return self.entries[-1][0]
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Begin a new epoch; epochs that got no records are dropped."""
+        """Begin a new epoch; epochs without records are dropped."""
         assert epoch > self.latest, f"epoch {epoch} after {self.latest}"
         self.entries = [entry for entry in self.entries if entry[1] < start_offset]
         self.entries.append((epoch, start_offset))
@@ -36,7 +36,7 @@ class LeaderEpochs:
         self.entries = self.entries[first:]
 
     def end_offset_for(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """The largest epoch up to the one asked for, and where it ends; (-1, -1) for an unknown one."""
+        """Return the largest epoch up to ``epoch`` and its end offset; (-1, -1) for an unknown one."""
         if epoch == self.latest:
             return epoch, end_offset
         if not 0 <= epoch < self.latest:
@@ -46,13 +46,13 @@ class LeaderEpochs:
         return known, self.entries[following][1]
 
     def to_bytes(self) -> bytes:
-        """Kafka's format of the file leader-epoch-checkpoint."""
+        """Return the contents of Kafka's file leader-epoch-checkpoint."""
         lines = [str(_FORMAT), str(len(self.entries)), *(f"{epoch} {start}" for epoch, start in self.entries)]
         return ("\n".join(lines) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LeaderEpochs | None:
-        """Read the file; None when it is damaged."""
+        """Read the file; None if it is damaged."""
         try:
             version, count, *lines = data.decode("ascii").splitlines()
             entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]

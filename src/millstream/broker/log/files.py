@@ -1,8 +1,8 @@
-"""The file layer: every system call of the log goes through here, so that tests can replace it.
+"""Every system call of the log, in one place that tests can replace.
 
-Two rules make what is written survive a power cut. A file's bytes are on the disk after ``fdatasync``; its
-name is there after ``sync_directory`` of the directory that holds it, and only then. A small file is
-therefore replaced as a whole (``write_atomically``), so that a reader finds either the old or the new one.
+Two rules make data survive a power cut: a file's bytes are durable after ``fdatasync``, and its name only
+after ``sync_directory`` of its directory. A small file is therefore replaced as a whole
+(``write_atomically``), so that a reader finds either the old or the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class OpenFile:
-    """An open file. It is closed when nobody refers to it any more, so whoever holds it can go on reading."""
+    """An open file. It is closed when nothing refers to it any more, so it stays readable while held."""
 
     __slots__ = ("__weakref__", "_fd", "path")
 
@@ -47,7 +47,7 @@ class OpenFile:
         return data
 
     def pwrite(self, data: Buffer, position: int) -> int:
-        """Write at ``position``; returns how many bytes were taken, which may be fewer on a full disk."""
+        """Write at ``position``; return how many bytes were written, which may be fewer on a full disk."""
         return os.pwrite(self._fd, data, position)
 
     def size(self) -> int:
@@ -79,12 +79,12 @@ class Files:
         os.rename(old, new)
 
     def unlink(self, path: StrPath) -> None:
-        """Remove a file; it is no error when it is gone already."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def mkdir(self, path: StrPath) -> None:
-        """Make a directory; it is no error when it is there already."""
+        """Create a directory, unless it exists."""
         with suppress(FileExistsError):
             os.mkdir(path)
 
@@ -100,7 +100,7 @@ class Files:
             os.close(fd)
 
     def scan(self, path: StrPath) -> list[tuple[str, int]]:
-        """The names in a directory, sorted, each with its size (-1 for what is not a plain file)."""
+        """Return the names in a directory, sorted, each with its size (-1 for what is not a plain file)."""
         with os.scandir(path) as entries:
             return sorted((entry.name, _size(entry)) for entry in entries)
 
@@ -108,7 +108,7 @@ class Files:
         return sorted(os.listdir(path))
 
     def lock(self, path: StrPath) -> OpenFile | None:
-        """Create and lock a file for as long as it stays open; None when another process holds the lock."""
+        """Create and lock a file while it is open; return None if another process holds the lock."""
         file = self.open(path, create=True)
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,12 +119,12 @@ class Files:
     # -- built from the above
 
     def read(self, path: StrPath) -> bytes:
-        """The whole of a file."""
+        """Return the contents of a file."""
         file = self.open(path)
         return file.pread(file.size(), 0)
 
     def write(self, path: StrPath, data: Buffer) -> OpenFile:
-        """Create or replace a file, not yet durably; returns it open."""
+        """Create or replace a file, not yet durably; return it open."""
         file = self.open(path, create=True)
         if file.size():
             file.truncate(0)
@@ -141,7 +141,7 @@ class Files:
 
 
 def write_all(file: OpenFile, data: Buffer, position: int) -> None:
-    """Write all of ``data``, in several steps where the system takes it in pieces."""
+    """Write all of ``data``, in several steps if the system takes only a part."""
     written = file.pwrite(data, position)
     if written == len(data):
         return
@@ -154,7 +154,7 @@ def write_all(file: OpenFile, data: Buffer, position: int) -> None:
 
 
 def read_in_chunks(file: OpenFile, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """The bytes from ``start`` to ``end``, piece by piece."""
+    """Yield the bytes from ``start`` to ``end`` in chunks."""
     while start < end:
         chunk = file.pread(min(chunk_bytes, end - start), start)
         if not chunk:

@@ -23,7 +23,7 @@ from millstream.broker.log.segments.segment import (
     FilePool,
     Segment,
 )
-from millstream.broker.log.upkeep.swap import put_out
+from millstream.broker.log.upkeep.swap import take_out
 from millstream.errors import CorruptBatch, KafkaStorageError
 
 
@@ -119,7 +119,7 @@ class LogStore:
         oldest = self.segments.up_to(count)
         trash = []
         for segment in oldest:
-            trash += put_out(self.files, self.directory, segment.base_offset)
+            trash += take_out(self.files, self.directory, segment.base_offset)
             self.forget_unsynced(segment)
         self.segments.replace(oldest, [])
         self.start_offset = max(self.start_offset, self.segments.first.base_offset)

@@ -1,6 +1,6 @@
-"""The topics of a broker: names, ids, partition counts and settings, in one file that is replaced as a whole.
+"""The stored topics of a broker: names, ids, partition counts and settings, in one file.
 
-A change is durable before the call returns.
+The file is replaced as a whole, and a change is durable before the call returns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopicError for a name that Kafka would not allow; the others are safe as file names."""
+    """Raise InvalidTopicError for a name that Kafka does not allow; others are safe as file names."""
     if not _LEGAL_NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopicError(
             f"{name[:260]!r} is not a legal topic name: use letters, digits, '.', '_' and '-', at most 249"
@@ -29,7 +29,7 @@ def check_topic_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """One topic. ``configs`` has only the settings that it does not take from the broker."""
+    """One topic. ``configs`` has only the settings that differ from the broker's defaults."""
 
     name: str
     topic_id: bytes
@@ -41,7 +41,7 @@ class TopicStore:
     """All topics, by name and by id."""
 
     def __init__(self, path: str, files: Files) -> None:
-        """Read the file, if there is one. Raises KafkaStorageError when it is damaged."""
+        """Read the file, if there is one. Raises KafkaStorageError if it is damaged."""
         self._path = path
         self._files = files
         try:
@@ -68,7 +68,7 @@ class TopicStore:
         return self._by_id.get(topic_id)
 
     def put(self, topics: Iterable[StoredTopic]) -> None:
-        """Add topics, or replace those of the same name, durably. Raises OSError and changes nothing then."""
+        """Add topics, or replace those of the same name, durably. On OSError nothing has changed."""
         changed = dict(self._topics)
         for topic in topics:
             check_topic_name(topic.name)
@@ -77,7 +77,7 @@ class TopicStore:
         self._replace(changed)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove topics durably. Raises OSError and changes nothing then."""
+        """Remove topics durably. On OSError nothing has changed."""
         gone = set(names)
         self._replace({name: topic for name, topic in self._topics.items() if name not in gone})
 

@@ -1,5 +1,8 @@
-"""What a producer's batches must be before the log takes them. Nothing here looks at single records, but for
-compacted topics, whose records need keys, and for topics that are kept in a codec of their own."""
+"""Validates a producer's batches before they are appended.
+
+Records are decoded only for compacted topics, whose records need keys, and for topics with a codec of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ _ORDINARY_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
 
 
 _LEAST_RECORD_BYTES = 7
-"""A record without key, value and headers: its length, attributes, two deltas, two lengths and a count."""
+"""The size of a record without key, value and headers."""
 _MAX_PLAIN_BYTES = 1 << 30
-"""More than any batch that we would decompress: what a compressed one may claim to hold."""
+"""The most decompressed bytes that a compressed batch may claim."""
 
 
 class RecordsWithoutKeyError(InvalidRecordError):
-    """Records have no key, which a compacted topic needs. ``indexes`` are their places in the batch."""
+    """Records have no key, which a compacted topic needs. ``indexes`` are their positions in the batch."""
 
     of_each = "the record has no key, which a compacted topic needs"
 
@@ -49,7 +52,7 @@ class RecordsWithoutKeyError(InvalidRecordError):
 
 
 class RecordsOutOfTimeError(InvalidTimestampError):
-    """Records are too old or too new for the topic. ``indexes`` are their places in the batch."""
+    """Records are too old or too new for the topic. ``indexes`` are their positions in the batch."""
 
     of_each = "the record's timestamp is too far from the broker's clock, or not the producer's"
 
@@ -61,9 +64,9 @@ class RecordsOutOfTimeError(InvalidTimestampError):
 def validate(
     batches: memoryview, config: LogConfig, now_ms: int, *, allow_transactional: bool = False
 ) -> list[BatchHeader]:
-    """Check whole batches, one behind another, and return their headers.
+    """Check consecutive batches and return their headers.
 
-    Raises CorruptBatch for bytes that are no batches, and Kafka's error for batches that the topic refuses.
+    Raises CorruptBatch for bytes that are not batches, and Kafka's error for batches that the topic refuses.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(batches)
@@ -139,7 +142,7 @@ def _check_keys(batch: memoryview, header: BatchHeader) -> None:
 
 
 def recompress(batches: memoryview, headers: list[BatchHeader], codec: Codec, level: int | None) -> bytearray:
-    """The same batches with their records in another codec; those that have it already stay as they are."""
+    """Return the batches with their records in another codec; those that have it already stay unchanged."""
     out = bytearray()
     position = 0
     for header in headers:

@@ -1,4 +1,4 @@
-"""Which APIs and versions a broker speaks: the first thing every client asks."""
+"""ApiVersions: the APIs and versions that a broker supports, the first request of every client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, flexible=3)
 
 
 class ApiVersionsRequest(Request, api=API_VERSIONS):
-    """Ask what the broker speaks, and say who is asking (KIP-511)."""
+    """Request the broker's versions, and name the client's software (KIP-511)."""
 
     client_software_name: str = string("3+", default="")
     client_software_version: str = string("3+", default="")
@@ -33,7 +33,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """A feature of the cluster, and the levels of it that are switched on."""
+    """A feature of the cluster, and the levels of it that are enabled."""
 
     name: str = string("3+", default="")
     max_version_level: int = int16("3+", default=0)
@@ -41,7 +41,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Response, api=API_VERSIONS):
-    """The APIs and versions that the broker speaks. Its header never has tags, whatever the version."""
+    """The APIs and versions of the broker. Its header never has tagged fields, in any version."""
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -21,17 +21,19 @@ from millstream.wire.schema import (
     uuid,
 )
 
+ELECT_LEADERS: Final = Api(43, "ElectLeaders", 0, 2, flexible=2)
+ALTER_PARTITION_REASSIGNMENTS: Final = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
+LIST_PARTITION_REASSIGNMENTS: Final = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
+DESCRIBE_QUORUM: Final = Api(55, "DescribeQuorum", 0, 2, flexible=0)
+
 
 class TopicPartitions(Struct):
     topic: str = string()
     partitions: list[int] = array(int32())
 
 
-ELECT_LEADERS: Final = Api(43, "ElectLeaders", 0, 2, flexible=2)
-
-
 class ElectLeadersRequest(Request, api=ELECT_LEADERS):
-    """Give partitions their preferred leader, or any leader at all. No list means all partitions."""
+    """Elect the preferred leader of partitions, or any leader. Null means all partitions."""
 
     election_type: int = int8("1+", default=0, ignorable=False)
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable="0+")
@@ -50,7 +52,7 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Response, api=ELECT_LEADERS):
-    """What became of each election."""
+    """The result of each election."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16("1+", default=0)
@@ -67,11 +69,8 @@ class ReassignableTopic(Struct):
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
-ALTER_PARTITION_REASSIGNMENTS: Final = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
-
-
 class AlterPartitionReassignmentsRequest(Request, api=ALTER_PARTITION_REASSIGNMENTS):
-    """Move partitions to other brokers; a partition without a list of them is not moved after all."""
+    """Move partitions to other brokers; null replicas cancel the move of a partition."""
 
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=False)
@@ -104,11 +103,8 @@ class ListPartitionReassignmentsTopics(Struct):
     partition_indexes: list[int] = array(int32())
 
 
-LIST_PARTITION_REASSIGNMENTS: Final = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
-
-
 class ListPartitionReassignmentsRequest(Request, api=LIST_PARTITION_REASSIGNMENTS):
-    """Ask which partitions are being moved. No list means all topics."""
+    """Request the partitions that are being moved. Null means all topics."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -148,11 +144,8 @@ class QuorumTopic(Struct):
     partitions: list[QuorumPartition] = array(QuorumPartition)
 
 
-DESCRIBE_QUORUM: Final = Api(55, "DescribeQuorum", 0, 2, flexible=0)
-
-
 class DescribeQuorumRequest(Request, api=DESCRIBE_QUORUM):
-    """Ask for the state of the quorum that keeps the metadata."""
+    """Request the state of the metadata quorum."""
 
     topics: list[QuorumTopic] = array(QuorumTopic)
 

@@ -6,6 +6,10 @@ from typing import Final
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int8, int16, int32, string
 
+DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", 1, 4, flexible=4)
+ALTER_CONFIGS: Final = Api(33, "AlterConfigs", 0, 2, flexible=2)
+INCREMENTAL_ALTER_CONFIGS: Final = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
+
 
 class DescribeConfigsResource(Struct):
     resource_type: int = int8()
@@ -13,11 +17,8 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = array(string(), nullable="0+")
 
 
-DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", 1, 4, flexible=4)
-
-
 class DescribeConfigsRequest(Request, api=DESCRIBE_CONFIGS):
-    """Read the settings of topics, brokers or groups. No list of keys means all of them."""
+    """Request the settings of topics, brokers or groups. Null keys mean all of them."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(default=False)
@@ -56,7 +57,7 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Response, api=DESCRIBE_CONFIGS):
-    """The settings of every resource that was asked for."""
+    """The settings of every requested resource."""
 
     throttle_time_ms: int = int32(default=0)
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
@@ -73,11 +74,8 @@ class AlterConfigsResource(Struct):
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-ALTER_CONFIGS: Final = Api(33, "AlterConfigs", 0, 2, flexible=2)
-
-
 class AlterConfigsRequest(Request, api=ALTER_CONFIGS):
-    """Replace all settings of a resource: what is not named goes back to its default."""
+    """Replace all settings of a resource: settings that are not named get their default."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
@@ -109,9 +107,6 @@ class IncrementalAlterConfigsResource(Struct):
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
-
-
-INCREMENTAL_ALTER_CONFIGS: Final = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
 
 
 class IncrementalAlterConfigsRequest(Request, api=INCREMENTAL_ALTER_CONFIGS):

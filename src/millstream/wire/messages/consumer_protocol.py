@@ -1,4 +1,4 @@
-"""What members of a consumer group tell each other through the coordinator, which does not look inside."""
+"""Subscriptions and assignments, which members exchange through the coordinator as opaque bytes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from millstream.wire.schema import Data, Struct, array, data, int32, string
 
 
 class OwnedTopicPartition(Struct):
-    """What a member holds of one topic as it joins."""
+    """The partitions of one topic that a member owns when it joins."""
 
     topic: str = string("1+", default="")
     partitions: list[int] = array(int32(), "1+", default=[])
 
 
 class ConsumerProtocolSubscription(Data, versions=(0, 3)):
-    """What a member wants to read, and what it holds already (KIP-429, KIP-792, KIP-881)."""
+    """A member's topics, and the partitions that it owns already (KIP-429, KIP-792, KIP-881)."""
 
     topics: list[str] = array(string())
     user_data: bytes | None = data(nullable="0+", default=None)
@@ -23,14 +23,14 @@ class ConsumerProtocolSubscription(Data, versions=(0, 3)):
 
 
 class AssignedTopicPartition(Struct):
-    """What a member is given of one topic."""
+    """The partitions of one topic that are assigned to a member."""
 
     topic: str = string()
     partitions: list[int] = array(int32())
 
 
 class ConsumerProtocolAssignment(Data, versions=(0, 3)):
-    """What a member is given to read, as the group's leader decided."""
+    """The partitions that the leader assigned to a member."""
 
     assigned_partitions: list[AssignedTopicPartition] = array(AssignedTopicPartition)
     user_data: bytes | None = data(nullable="0+", default=None)

@@ -21,16 +21,18 @@ from millstream.wire.schema import (
     uuid,
 )
 
+FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
+
 
 class ReplicaState(Struct):
-    """Which broker replicates, and since when; consumers leave it out."""
+    """The replicating broker and its epoch; not set by consumers."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
 
 
 class FetchPartition(Struct):
-    """Where to read a partition, and which leader epoch the reader believes in."""
+    """Where to read a partition, and the leader epoch that the reader knows."""
 
     partition: int = int32()
     current_leader_epoch: int = int32("9+", default=-1)
@@ -56,11 +58,8 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32(), "7+", default=[])
 
 
-FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
-
-
 class FetchRequest(Request, api=FETCH):
-    """Read on in many partitions, and wait up to ``max_wait_ms`` for ``min_bytes`` of records."""
+    """Read from many partitions, waiting up to ``max_wait_ms`` for ``min_bytes`` of records."""
 
     cluster_id: str | None = string("12+", nullable="12+", tag=0, default=None)
     replica_id: int = int32("0-14", default=-1)
@@ -84,7 +83,7 @@ class EpochEndOffset(Struct):
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a reader that asked the wrong broker (KIP-951)."""
+    """The current leader of the partition, for a reader that asked another broker (KIP-951)."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -98,14 +97,14 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """From which offset on the records of a producer are to be skipped."""
+    """The offset from which the records of a producer must be skipped."""
 
     producer_id: int = int64()
     first_offset: int = int64()
 
 
 class PartitionData(Struct):
-    """A partition's records from the asked offset on, as the log holds them, or its error."""
+    """A partition's records from the requested offset on, as stored in the log, or its error."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -127,7 +126,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a new leader can be reached."""
+    """The address of a new leader."""
 
     node_id: int = int32("16+", default=0)
     host: str = string("16+", default="")
@@ -136,7 +135,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Response, api=FETCH):
-    """Records of the partitions that have any. In a session, partitions without news are left out."""
+    """The records of each partition. In a session, partitions without changes are left out."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16("7+", default=0)

@@ -1,4 +1,4 @@
-"""Groups seen from outside: listing, describing and deleting them."""
+"""Listing, describing and deleting groups."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Final
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, data, int16, int32, string
 
 DESCRIBE_GROUPS: Final = Api(15, "DescribeGroups", 0, 6, flexible=5)
+LIST_GROUPS: Final = Api(16, "ListGroups", 0, 5, flexible=3)
+DELETE_GROUPS: Final = Api(42, "DeleteGroups", 0, 2, flexible=2, since="1.1")
 
 
 class DescribeGroupsRequest(Request, api=DESCRIBE_GROUPS):
-    """Ask for the state and the members of groups."""
+    """Request the state and the members of groups."""
 
     groups: list[str] = array(string())
     include_authorized_operations: bool = boolean("3+", default=False, ignorable=False)
@@ -45,11 +47,8 @@ class DescribeGroupsResponse(Response, api=DESCRIBE_GROUPS):
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
-LIST_GROUPS: Final = Api(16, "ListGroups", 0, 5, flexible=3)
-
-
 class ListGroupsRequest(Request, api=LIST_GROUPS):
-    """Ask which groups the broker coordinates. No filter means all of them."""
+    """Request the groups of a coordinator. Empty filters mean all of them."""
 
     states_filter: list[str] = array(string(), "4+", default=[], ignorable=False)
     types_filter: list[str] = array(string(), "5+", default=[], ignorable=False)
@@ -70,11 +69,8 @@ class ListGroupsResponse(Response, api=LIST_GROUPS):
     groups: list[ListedGroup] = array(ListedGroup)
 
 
-DELETE_GROUPS: Final = Api(42, "DeleteGroups", 0, 2, flexible=2, since="1.1")
-
-
 class DeleteGroupsRequest(Request, api=DELETE_GROUPS):
-    """Forget groups, which must have no members, with their offsets."""
+    """Delete groups without members, with their offsets."""
 
     groups_names: list[str] = array(string())
 
@@ -85,7 +81,7 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Response, api=DELETE_GROUPS):
-    """Which groups are gone."""
+    """The result for each group."""
 
     throttle_time_ms: int = int32(default=0)
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -1,10 +1,14 @@
-"""A group's committed offsets: storing, reading and deleting them."""
+"""Committing, reading and deleting the offsets of groups."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
+
+OFFSET_COMMIT: Final = Api(8, "OffsetCommit", 2, 9, flexible=8)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", 1, 9, flexible=6)
+OFFSET_DELETE: Final = Api(47, "OffsetDelete", 0, 0, since="2.4")
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -19,11 +23,8 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-OFFSET_COMMIT: Final = Api(8, "OffsetCommit", 2, 9, flexible=8)
-
-
 class OffsetCommitRequest(Request, api=OFFSET_COMMIT):
-    """Keep offsets for a group. A generation of -1 commits from outside the group."""
+    """Commit offsets for a group. A generation of -1 commits from outside the group."""
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -44,14 +45,14 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Response, api=OFFSET_COMMIT):
-    """Which offsets are kept."""
+    """The result for each partition."""
 
     throttle_time_ms: int = int32("3+", default=0)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
 
 class OffsetFetchRequestTopic(Struct):
-    """Up to version 7, which asks for one group."""
+    """Up to version 7, which is for one group."""
 
     name: str = string("0-7", default="", ignorable=False)
     partition_indexes: list[int] = array(int32(), "0-7", default=[], ignorable=False)
@@ -65,7 +66,7 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """What is asked of one group. No list of topics means all that it has committed."""
+    """The requested topics of one group; null means all that it has committed."""
 
     group_id: str = string("8+", default="", ignorable=False)
     member_id: str | None = string("9+", nullable="9+", default=None)
@@ -73,9 +74,6 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = array(
         OffsetFetchRequestTopics, "8+", nullable="8+", default=[], ignorable=False
     )
-
-
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", 1, 9, flexible=6)
 
 
 class OffsetFetchRequest(Request, api=OFFSET_FETCH):
@@ -90,7 +88,7 @@ class OffsetFetchRequest(Request, api=OFFSET_FETCH):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """Up to version 7. An offset of -1 says that nothing is committed."""
+    """Up to version 7. An offset of -1 means that nothing is committed."""
 
     partition_index: int = int32("0-7", default=0)
     committed_offset: int = int64("0-7", default=0)
@@ -105,7 +103,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """From version 8 on. An offset of -1 says that nothing is committed."""
+    """From version 8 on. An offset of -1 means that nothing is committed."""
 
     partition_index: int = int32("8+", default=0)
     committed_offset: int = int64("8+", default=0)
@@ -143,11 +141,8 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-OFFSET_DELETE: Final = Api(47, "OffsetDelete", 0, 0, since="2.4")
-
-
 class OffsetDeleteRequest(Request, api=OFFSET_DELETE):
-    """Forget committed offsets of topics that the group does not read now."""
+    """Delete committed offsets of topics to which the group does not subscribe."""
 
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
@@ -164,7 +159,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 class OffsetDeleteResponse(Response, api=OFFSET_DELETE):
-    """Which offsets are forgotten."""
+    """The result for each partition."""
 
     error_code: int = int16()
     throttle_time_ms: int = int32(default=0)

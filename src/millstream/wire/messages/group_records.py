@@ -1,4 +1,4 @@
-"""The records of ``__consumer_offsets``: the keys and values that a group coordinator keeps its state in."""
+"""The records of ``__consumer_offsets``: keys and values of the group coordinator's state."""
 
 from __future__ import annotations
 

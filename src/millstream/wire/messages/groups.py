@@ -19,10 +19,14 @@ from millstream.wire.schema import (
 )
 
 FIND_COORDINATOR: Final = Api(10, "FindCoordinator", 0, 6, flexible=3)
+JOIN_GROUP: Final = Api(11, "JoinGroup", 0, 9, flexible=6)
+SYNC_GROUP: Final = Api(14, "SyncGroup", 0, 5, flexible=4)
+HEARTBEAT: Final = Api(12, "Heartbeat", 0, 4, flexible=4)
+LEAVE_GROUP: Final = Api(13, "LeaveGroup", 0, 5, flexible=4)
 
 
 class FindCoordinatorRequest(Request, api=FIND_COORDINATOR):
-    """Ask who coordinates groups (``key_type`` 0), transactional ids (1) or share groups (2)."""
+    """Request the coordinator of groups (``key_type`` 0), transactional ids (1) or share groups (2)."""
 
     key: str = string("0-3", default="", ignorable=False)
     key_type: int = int8("1+", default=0, ignorable=False)
@@ -51,17 +55,14 @@ class FindCoordinatorResponse(Response, api=FIND_COORDINATOR):
 
 
 class JoinGroupRequestProtocol(Struct):
-    """An assignor that the member supports, and what it tells the leader for it."""
+    """An assignor that the member supports, and the member's subscription for it."""
 
     name: str = string()
     metadata: bytes = data()
 
 
-JOIN_GROUP: Final = Api(11, "JoinGroup", 0, 9, flexible=6)
-
-
 class JoinGroupRequest(Request, api=JOIN_GROUP):
-    """Take part in the next generation of a group."""
+    """Join the next generation of a group."""
 
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -74,7 +75,7 @@ class JoinGroupRequest(Request, api=JOIN_GROUP):
 
 
 class JoinGroupResponseMember(Struct):
-    """What a member told the leader. Only the leader is sent the members."""
+    """A member's subscription. Only the leader receives the members."""
 
     member_id: str = string()
     group_instance_id: str | None = string("5+", nullable="5+", default=None)
@@ -82,7 +83,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Response, api=JOIN_GROUP):
-    """The new generation: its leader, its assignor, and who you are in it."""
+    """The new generation: its leader, its assignor, and the member id of the recipient."""
 
     throttle_time_ms: int = int32("2+", default=0)
     error_code: int = int16()
@@ -100,11 +101,8 @@ class SyncGroupRequestAssignment(Struct):
     assignment: bytes = data()
 
 
-SYNC_GROUP: Final = Api(14, "SyncGroup", 0, 5, flexible=4)
-
-
 class SyncGroupRequest(Request, api=SYNC_GROUP):
-    """Ask for the assignment of this generation; the leader brings everybody's."""
+    """Request the member's assignment in this generation; the leader sends those of all members."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -125,11 +123,8 @@ class SyncGroupResponse(Response, api=SYNC_GROUP):
     assignment: bytes = data()
 
 
-HEARTBEAT: Final = Api(12, "Heartbeat", 0, 4, flexible=4)
-
-
 class HeartbeatRequest(Request, api=HEARTBEAT):
-    """Say that the member lives."""
+    """Keep the member's session alive."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -138,7 +133,7 @@ class HeartbeatRequest(Request, api=HEARTBEAT):
 
 
 class HeartbeatResponse(Response, api=HEARTBEAT):
-    """All is well, or the group is rebalancing, or the member is no longer in it."""
+    """No error, or the group is rebalancing, or the member is no longer in it."""
 
     throttle_time_ms: int = int32("1+", default=0)
     error_code: int = int16()
@@ -150,11 +145,8 @@ class MemberIdentity(Struct):
     reason: str | None = string("5+", nullable="5+", default=None)
 
 
-LEAVE_GROUP: Final = Api(13, "LeaveGroup", 0, 5, flexible=4)
-
-
 class LeaveGroupRequest(Request, api=LEAVE_GROUP):
-    """Take members out of a group; up to version 2 only the sender itself."""
+    """Remove members from a group; up to version 2 only the sender itself."""
 
     group_id: str = string()
     member_id: str = string("0-2", default="", ignorable=False)

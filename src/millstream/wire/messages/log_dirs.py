@@ -1,4 +1,4 @@
-"""Where partitions lie on a broker's disks."""
+"""The log directories of a broker, and the partitions in them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Final
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
+DESCRIBE_LOG_DIRS: Final = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
+ALTER_REPLICA_LOG_DIRS: Final = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
+
 
 class DescribableLogDirTopic(Struct):
     topic: str = string()
     partitions: list[int] = array(int32())
 
 
-DESCRIBE_LOG_DIRS: Final = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
-
-
 class DescribeLogDirsRequest(Request, api=DESCRIBE_LOG_DIRS):
-    """Ask where partitions lie, and how large they are. No list means all of them."""
+    """Request the directories and sizes of partitions. Null means all of them."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
 
@@ -59,9 +59,6 @@ class AlterReplicaLogDirTopic(Struct):
 class AlterReplicaLogDir(Struct):
     path: str = string()
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
-
-
-ALTER_REPLICA_LOG_DIRS: Final = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
 
 
 class AlterReplicaLogDirsRequest(Request, api=ALTER_REPLICA_LOG_DIRS):

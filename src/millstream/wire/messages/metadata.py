@@ -1,4 +1,4 @@
-"""Who is in the cluster, and which broker leads which partition."""
+"""Metadata: the brokers of the cluster, the topics, and the leader of each partition."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from millstream.wire.schema import (
     uuid,
 )
 
+METADATA: Final = Api(3, "Metadata", 0, 13, flexible=9)
+DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", 0, 2, flexible=0, since="2.8")
+DESCRIBE_TOPIC_PARTITIONS: Final = Api(75, "DescribeTopicPartitions", 0, 0, flexible=0, since="3.8")
+
 
 class MetadataRequestTopic(Struct):
     """A topic by its name or, from version 12 on, by its id."""
@@ -28,11 +32,8 @@ class MetadataRequestTopic(Struct):
     name: str | None = string(nullable="10+")
 
 
-METADATA: Final = Api(3, "Metadata", 0, 13, flexible=9)
-
-
 class MetadataRequest(Request, api=METADATA):
-    """Ask for brokers and topics. No list means all topics; an empty one did so in version 0."""
+    """Request brokers and topics. Null means all topics; in version 0 an empty list does."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True, ignorable=False)
@@ -78,11 +79,8 @@ class MetadataResponse(Response, api=METADATA):
     error_code: int = int16("13+", default=0)
 
 
-DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", 0, 2, flexible=0, since="2.8")
-
-
 class DescribeClusterRequest(Request, api=DESCRIBE_CLUSTER):
-    """Ask for the brokers only."""
+    """Request the brokers only."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1, ignorable=False)
@@ -115,17 +113,14 @@ class TopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """Where to go on: the first partition that the answer before left out."""
+    """Where the next page begins: the first partition that the last answer left out."""
 
     topic_name: str = string()
     partition_index: int = int32()
 
 
-DESCRIBE_TOPIC_PARTITIONS: Final = Api(75, "DescribeTopicPartitions", 0, 0, flexible=0, since="3.8")
-
-
 class DescribeTopicPartitionsRequest(Request, api=DESCRIBE_TOPIC_PARTITIONS):
-    """Ask for the partitions of topics, a page at a time (KIP-966)."""
+    """Request the partitions of topics, a page at a time (KIP-966)."""
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)

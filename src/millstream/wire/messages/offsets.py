@@ -6,6 +6,9 @@ from typing import Final
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, int8, int16, int32, int64, string
 
+LIST_OFFSETS: Final = Api(2, "ListOffsets", 1, 10, flexible=6)
+OFFSET_FOR_LEADER_EPOCH: Final = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
+
 
 class ListOffsetsPartition(Struct):
     """A time in epoch milliseconds, or -1 latest, -2 earliest, -3 of the largest timestamp."""
@@ -20,9 +23,6 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-LIST_OFFSETS: Final = Api(2, "ListOffsets", 1, 10, flexible=6)
-
-
 class ListOffsetsRequest(Request, api=LIST_OFFSETS):
     """Find the first offset at or after a time, for many partitions."""
 
@@ -33,7 +33,7 @@ class ListOffsetsRequest(Request, api=LIST_OFFSETS):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """The offset that was found and its timestamp; -1 where there is none."""
+    """The offset and its timestamp; -1 if there is none."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -65,18 +65,15 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
-OFFSET_FOR_LEADER_EPOCH: Final = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
-
-
 class OffsetForLeaderEpochRequest(Request, api=OFFSET_FOR_LEADER_EPOCH):
-    """Ask where leader epochs end, to find out whether the log was cut (KIP-320)."""
+    """Request the end offsets of leader epochs, to detect a truncated log (KIP-320)."""
 
     replica_id: int = int32("3+", default=-2)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(Struct):
-    """The largest epoch up to the asked one, and where it ends."""
+    """The largest epoch up to the requested one, and its end offset."""
 
     error_code: int = int16()
     partition: int = int32()
@@ -90,7 +87,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 class OffsetForLeaderEpochResponse(Response, api=OFFSET_FOR_LEADER_EPOCH):
-    """The end of the asked epoch in each partition."""
+    """The end of the requested epoch in each partition."""
 
     throttle_time_ms: int = int32(default=0)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

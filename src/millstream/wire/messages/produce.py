@@ -20,6 +20,9 @@ from millstream.wire.schema import (
     uuid,
 )
 
+PRODUCE: Final = Api(0, "Produce", 3, 13, flexible=9)
+INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 5, flexible=2)
+
 
 class PartitionProduceData(Struct):
     """Record batches for one partition."""
@@ -34,9 +37,6 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-PRODUCE: Final = Api(0, "Produce", 3, 13, flexible=9)
-
-
 class ProduceRequest(Request, api=PRODUCE):
     """Append record batches. ``acks`` is -1 for all replicas, 1 for the leader, 0 for no answer."""
 
@@ -47,21 +47,21 @@ class ProduceRequest(Request, api=PRODUCE):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """A record that was refused, by its place in the batch."""
+    """A refused record, by its position in the batch."""
 
     batch_index: int = int32("8+", default=0)
     batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, for a producer that asked the wrong broker (KIP-951)."""
+    """The current leader of the partition, for a producer that asked another broker (KIP-951)."""
 
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
 
 
 class PartitionProduceResponse(Struct):
-    """The offset that the first record got, or the error."""
+    """The offset of the first record, or the error."""
 
     index: int = int32()
     error_code: int = int16()
@@ -80,7 +80,7 @@ class TopicProduceResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a new leader can be reached."""
+    """The address of a new leader."""
 
     node_id: int = int32("10+", default=0)
     host: str = string("10+", default="")
@@ -89,18 +89,15 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Response, api=PRODUCE):
-    """Where the records of each partition are. With ``acks`` 0 it is not sent at all."""
+    """The offsets of the records in each partition. It is not sent with ``acks`` 0."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(default=0)
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0, default=[])
 
 
-INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 5, flexible=2)
-
-
 class InitProducerIdRequest(Request, api=INIT_PRODUCER_ID):
-    """Ask for a producer id, with which retries leave no duplicates."""
+    """Request a producer id, with which retries leave no duplicates."""
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()
@@ -109,7 +106,7 @@ class InitProducerIdRequest(Request, api=INIT_PRODUCER_ID):
 
 
 class InitProducerIdResponse(Response, api=INIT_PRODUCER_ID):
-    """The producer id, and the epoch that fences older users of it."""
+    """The producer id, and the epoch that fences older producers with it."""
 
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()

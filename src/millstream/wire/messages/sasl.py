@@ -7,6 +7,7 @@ from typing import Final
 from millstream.wire.schema import Api, Request, Response, array, data, int16, int64, string
 
 SASL_HANDSHAKE: Final = Api(17, "SaslHandshake", 0, 1)
+SASL_AUTHENTICATE: Final = Api(36, "SaslAuthenticate", 0, 2, flexible=2)
 
 
 class SaslHandshakeRequest(Request, api=SASL_HANDSHAKE):
@@ -20,9 +21,6 @@ class SaslHandshakeResponse(Response, api=SASL_HANDSHAKE):
 
     error_code: int = int16()
     mechanisms: list[str] = array(string())
-
-
-SASL_AUTHENTICATE: Final = Api(36, "SaslAuthenticate", 0, 2, flexible=2)
 
 
 class SaslAuthenticateRequest(Request, api=SASL_AUTHENTICATE):

@@ -1,4 +1,4 @@
-"""Making, growing, emptying and deleting topics."""
+"""Creating, growing and deleting topics, and deleting their oldest records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from millstream.wire.schema import (
     uuid,
 )
 
+CREATE_TOPICS: Final = Api(19, "CreateTopics", 2, 7, flexible=5)
+DELETE_TOPICS: Final = Api(20, "DeleteTopics", 1, 6, flexible=4)
+CREATE_PARTITIONS: Final = Api(37, "CreatePartitions", 0, 3, flexible=2, since="1.0")
+DELETE_RECORDS: Final = Api(21, "DeleteRecords", 0, 2, flexible=2)
+
 
 class CreatableReplicaAssignment(Struct):
-    """Which brokers hold a partition, where the sender wants to decide that."""
+    """The brokers of a partition, if the client chooses them."""
 
     partition_index: int = int32()
     broker_ids: list[int] = array(int32())
@@ -41,11 +46,8 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-CREATE_TOPICS: Final = Api(19, "CreateTopics", 2, 7, flexible=5)
-
-
 class CreateTopicsRequest(Request, api=CREATE_TOPICS):
-    """Make topics, or only check whether they could be made."""
+    """Create topics, or only validate the request."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
@@ -53,7 +55,7 @@ class CreateTopicsRequest(Request, api=CREATE_TOPICS):
 
 
 class CreatableTopicConfigs(Struct):
-    """One setting that the new topic has."""
+    """One setting of the new topic."""
 
     name: str = string("5+", default="")
     value: str | None = string("5+", nullable="5+", default=None)
@@ -63,7 +65,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """A topic as it was made, or why it was not."""
+    """A created topic, or the error."""
 
     name: str = string()
     topic_id: bytes = uuid("7+", default=ZERO_UUID)
@@ -78,7 +80,7 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Response, api=CREATE_TOPICS):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = int32(default=0)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
@@ -89,9 +91,6 @@ class DeleteTopicState(Struct):
 
     name: str | None = string("6+", nullable="6+", default=None, ignorable=False)
     topic_id: bytes = uuid("6+", default=ZERO_UUID, ignorable=False)
-
-
-DELETE_TOPICS: Final = Api(20, "DeleteTopics", 1, 6, flexible=4)
 
 
 class DeleteTopicsRequest(Request, api=DELETE_TOPICS):
@@ -110,7 +109,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Response, api=DELETE_TOPICS):
-    """Which topics are gone."""
+    """The result for each topic."""
 
     throttle_time_ms: int = int32(default=0)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
@@ -126,11 +125,8 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = array(CreatePartitionsAssignment, nullable="0+")
 
 
-CREATE_PARTITIONS: Final = Api(37, "CreatePartitions", 0, 3, flexible=2, since="1.0")
-
-
 class CreatePartitionsRequest(Request, api=CREATE_PARTITIONS):
-    """Raise the number of partitions of topics to ``count``."""
+    """Grow topics to ``count`` partitions."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
@@ -144,14 +140,14 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Response, api=CREATE_PARTITIONS):
-    """Which topics have grown."""
+    """The result for each topic."""
 
     throttle_time_ms: int = int32(default=0)
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
 
 
 class DeleteRecordsPartition(Struct):
-    """The offset that the log starts with afterwards; -1 deletes all there is."""
+    """The new start offset of the log; -1 deletes all records."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -160,9 +156,6 @@ class DeleteRecordsPartition(Struct):
 class DeleteRecordsTopic(Struct):
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
-
-
-DELETE_RECORDS: Final = Api(21, "DeleteRecords", 0, 2, flexible=2)
 
 
 class DeleteRecordsRequest(Request, api=DELETE_RECORDS):
@@ -184,7 +177,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Response, api=DELETE_RECORDS):
-    """Where the log of each partition starts now."""
+    """The start offset of each partition's log."""
 
     throttle_time_ms: int = int32(default=0)
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

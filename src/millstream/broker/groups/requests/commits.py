@@ -1,9 +1,9 @@
-"""OffsetCommit.
+"""Handles OffsetCommit.
 
-A commit is checked against the group as it lives now and answered when its records are durable; until then
-nobody sees it. Records of one group become durable in the order in which their commits were accepted, so an
-earlier commit never overwrites a later one, and a commit that a new generation has overtaken was either
-accepted before that generation began or is refused.
+A commit is checked against the present state of the group, and answered when its records are durable. Until
+then no fetch returns it. Records of one group become durable in the order in which their commits were
+accepted, so an earlier commit never overwrites a later one. A commit of an old generation was either accepted
+before the new generation began, or is refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millstream.wire.messages.group_offsets import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitResponse,
 )
 
 _GROUP_NOT_FOUND_VERSION: Final = 9
@@ -31,20 +32,27 @@ _TopicOutcome = tuple[str, list[tuple[int, int]]]
 """A topic, and the error of each of its partitions that a commit named."""
 
 
-class Commits:
+def _refusal(request: OffsetCommitRequest, version: int, error: int) -> OffsetCommitResponse:
+    return commit_response(
+        (topic.name, [(partition.partition_index, error) for partition in topic.partitions])
+        for topic in request.topics
+    )
+
+
+class CommitHandler:
     """Handles OffsetCommit."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
-    @answers(OFFSET_COMMIT)
+    @answers(OFFSET_COMMIT, _refusal)
     def commit(self, request: OffsetCommitRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         outcomes, records = self._sort(request, effects)
-        if _names_unknown_only(outcomes):  # then the group is not even asked
+        if _names_unknown_only(outcomes):  # then the group does not matter
             effects.reply(parked, commit_response(outcomes))
             return
         group = self._table.groups.get(request.group_id)
-        error = self._refusal(group, request, caller.version)
+        error = self._caller_error(group, request, caller.version)
         if error is not ErrorCode.NONE:
             self._table.counters.commits_refused += 1
             effects.reply(parked, commit_response(_refused(outcomes, error)))
@@ -60,7 +68,7 @@ class Commits:
     def _sort(
         self, request: OffsetCommitRequest, effects: Effects
     ) -> tuple[list[_TopicOutcome], list[OffsetRecord]]:
-        """What can be stored, as records, and what each partition is answered if that works."""
+        """Return the answer of each partition if all goes well, and the records to store."""
         outcomes: list[_TopicOutcome] = []
         records: list[OffsetRecord] = []
         expires_ms = self._expires_ms(request, effects)
@@ -87,10 +95,12 @@ class Commits:
         retention_ms = request.retention_time_ms
         return None if retention_ms < 0 else effects.moment.epoch_ms + retention_ms
 
-    def _refusal(self, group: ClassicGroup | None, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        """Who may commit: the members of the current generation, or anyone when there are no members.
+    def _caller_error(
+        self, group: ClassicGroup | None, request: OffsetCommitRequest, version: int
+    ) -> ErrorCode:
+        """Return why the caller may not commit: it must be in the current generation, or the group empty.
 
-        A generation below zero is that of simple consumers and administrators.
+        Simple consumers and administrators send a generation below zero.
         """
         generation, instance_id = request.generation_id_or_member_epoch, request.group_instance_id
         if group is None:
@@ -104,7 +114,7 @@ class Commits:
             return ErrorCode.NONE
         error = self._table.caller_error(group, request.member_id, instance_id, generation)
         if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
-            # It knows this generation but cannot know what it owns in it: what it commits is from before.
+            # It knows this generation but not its assignment yet: the commit is for the generation before.
             return ErrorCode.REBALANCE_IN_PROGRESS
         return error
 
@@ -145,13 +155,13 @@ def _names_unknown_only(outcomes: list[_TopicOutcome]) -> bool:
 
 
 def _refused(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
-    """The outcomes of a caller who may not commit: all that exists gets the error, whatever else is wrong."""
+    """Give the error to every partition that exists, also where another one was found."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic, errors in outcomes:
         yield topic, [(partition, was if was == unknown else error) for partition, was in errors]
 
 
 def _with_error(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
-    """The outcomes, where what was to be stored gets the error instead."""
+    """Give the error to the partitions that were to be stored."""
     for topic, errors in outcomes:
         yield topic, [(partition, was or error) for partition, was in errors]

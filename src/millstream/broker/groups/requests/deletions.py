@@ -1,7 +1,7 @@
-"""Everything that removes offsets and groups: OffsetDelete, DeleteGroups, deleted topics, and old age.
+"""Removes offsets and groups: OffsetDelete, DeleteGroups, deleted topics and expiry.
 
-What is removed is what is durable plus what is on its way there: the log keeps the order of the records, so
-a tombstone written now also covers a commit that was accepted before it.
+Both durable offsets and those that are being written are removed: the log keeps the order of records, so a
+tombstone that is written now also covers a commit that was accepted before it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from millstream.wire.messages.group_offsets import (
 )
 
 
-class Deletions:
-    """Handles OffsetDelete and DeleteGroups, and lets offsets go that nobody needs any more."""
+class DeletionHandler:
+    """Handles OffsetDelete and DeleteGroups, and deletes expired offsets and groups."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
     # ---- OffsetDelete ----
 
-    @answers(OFFSET_DELETE)
+    @answers(OFFSET_DELETE, lambda _, __, error: OffsetDeleteResponse(error_code=error, topics=[]))
     def delete_offsets(
         self, request: OffsetDeleteRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
@@ -70,7 +70,7 @@ class Deletions:
     def _sort_deletions(
         self, group: ClassicGroup, request: OffsetDeleteRequest
     ) -> tuple[list[tuple[str, list[tuple[int, int]]]], list[TopicPartition]]:
-        """What each partition is answered, and the partitions that have something to delete."""
+        """Return the answer of each partition, and the partitions that have an offset to delete."""
         present = self._present(group)
         topics, partitions = [], []
         for topic in request.topics:
@@ -92,30 +92,33 @@ class Deletions:
 
     # ---- DeleteGroups ----
 
-    @answers(DELETE_GROUPS)
+    @answers(
+        DELETE_GROUPS,
+        lambda request, _, error: _deleted_groups([(name, error) for name in request.groups_names]),
+    )
     def delete_groups(
         self, request: DeleteGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
         errors: list[tuple[str, int]] = []
-        doomed: list[ClassicGroup] = []
+        closing: list[ClassicGroup] = []
         for name in request.groups_names:
             group = self._table.groups.get(name)
             error = _group_delete_refusal(group)
             errors.append((name, error))
             if group is not None and error is ErrorCode.NONE:
                 self._close(group, effects)
-                doomed.append(group)
-        if not doomed:
+                closing.append(group)
+        if not closing:
             effects.reply(parked, _deleted_groups(errors))
             return
 
         def then(error: int, later: Effects) -> None:
             later.reply(parked, _deleted_groups([(name, was or error) for name, was in errors]))
 
-        effects.when_written(then)  # one write holds all these groups: they share its fate
+        effects.when_written(then)  # one write covers all these groups
 
     def _close(self, group: ClassicGroup, effects: Effects) -> None:
-        """Write the tombstones of a group. Until they are durable nobody gets in."""
+        """Write the tombstones of a group. Until they are durable, no member can join."""
         group.closing = True
         for member_id in group.pending:
             self._table.timers.cancel(session_timer(group, member_id))
@@ -125,7 +128,7 @@ class Deletions:
             group.closing = False
             if error == ErrorCode.NONE and group.state is not GroupState.DEAD:
                 self._table.counters.groups_deleted += 1
-                self._table.bury(group, later)
+                self._table.remove(group, later)
 
         records: list[GroupRecord] = list(_tombstones(group, self._present(group)))
         records.append(GenerationRecord(group.group_id, None))
@@ -140,10 +143,10 @@ class Deletions:
             if partitions:
                 self._remove(group, partitions, effects)
 
-    # ---- old age ----
+    # ---- expiry ----
 
     def expire(self, effects: Effects) -> None:
-        """Let go of offsets past their retention, and of groups that have neither members nor offsets."""
+        """Delete offsets past their retention, and groups with neither members nor offsets."""
         settings = self._table.settings
         deadline_ms = effects.moment.now_ms + settings.offsets_retention_check_interval_ms
         self._table.timers.set(RETENTION_TIMER, deadline_ms)
@@ -184,7 +187,7 @@ class Deletions:
     # ---- shared ----
 
     def _present(self, group: ClassicGroup) -> list[TopicPartition]:
-        """The partitions with an offset that is durable or on its way."""
+        """Return the partitions with an offset that is durable or being written."""
         return sorted({*self._table.store.offsets_of(group.group_id), *group.uncommitted})
 
     def _remove(self, group: ClassicGroup, partitions: Iterable[TopicPartition], effects: Effects) -> None:
@@ -194,12 +197,12 @@ class Deletions:
 
 
 def _unused_since_ms(group: ClassicGroup, committed: CommittedOffset) -> int | None:
-    """The time (epoch) from which an offset's retention counts; None while it must be kept (KIP-211)."""
-    if group.protocol_type is None:  # a simple consumer: only commits tell that it lives
+    """Return since when (epoch) an offset is unused; None while it must be kept (KIP-211)."""
+    if group.protocol_type is None:  # a simple consumer: only its commits show activity
         return committed.committed_ms
     if group.state is GroupState.EMPTY:
         return committed.committed_ms if group.state_since_ms is None else group.state_since_ms
-    if group.state is GroupState.STABLE and group.knows_topics:  # a topic that members gave up
+    if group.state is GroupState.STABLE and group.knows_topics:  # a topic that members no longer subscribe to
         return committed.committed_ms
     return None
 
@@ -208,7 +211,7 @@ def _offset_delete_refusal(group: ClassicGroup | None) -> ErrorCode:
     if group is None or group.closing:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
-        return ErrorCode.NON_EMPTY_GROUP  # what its members use cannot be told
+        return ErrorCode.NON_EMPTY_GROUP  # the topics of its members are unknown
     return ErrorCode.NONE
 
 

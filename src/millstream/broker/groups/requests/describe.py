@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: the groups as they are now, for people and tools."""
+"""Handles DescribeGroups and ListGroups."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ from millstream.wire.messages.group_admin import (
 
 _GROUP_NOT_FOUND_VERSION: Final = 6  # KIP-1043
 _NO_AUTHORIZER_GROUP: Final = 0b1101_0100_1000
-"""All operations that Kafka knows on a group: nobody is refused anything here."""
+"""All operations that Kafka knows on a group: without an authorizer, all are allowed."""
 
 
-class Describing:
+def _refuse_describe(request: DescribeGroupsRequest, version: int, error: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[described_error(name, "", error) for name in request.groups])
+
+
+class DescribeHandler:
     """Handles DescribeGroups and ListGroups."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
-    @answers(DESCRIBE_GROUPS)
+    @answers(DESCRIBE_GROUPS, _refuse_describe)
     def describe(
         self, request: DescribeGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:
@@ -55,7 +59,7 @@ class Describing:
                 ErrorCode.GROUP_ID_NOT_FOUND if new else ErrorCode.NONE,
                 f"Group {group_id} not found." if new else None,
             )
-        # Between generations the members' metadata means nothing yet.
+        # Between generations there is no protocol yet, and so no metadata to show.
         protocol = group.protocol if group.state is GroupState.STABLE else None
         return DescribedGroup(
             error_code=ErrorCode.NONE,
@@ -66,7 +70,7 @@ class Describing:
             members=[_describe_member(member, protocol) for member in group.members.values()],
         )
 
-    @answers(LIST_GROUPS)
+    @answers(LIST_GROUPS, lambda _, __, error: ListGroupsResponse(error_code=error, groups=[]))
     def list_groups(
         self, request: ListGroupsRequest, parked: Parked, caller: Caller, effects: Effects
     ) -> None:

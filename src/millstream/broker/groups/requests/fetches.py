@@ -1,7 +1,7 @@
-"""OffsetFetch: only durable offsets are told.
+"""Handles OffsetFetch: returns only durable offsets.
 
-With ``require_stable`` a fetch first waits for what is on its way to the disk when it comes in, so that who
-takes a partition over starts where the last accepted commit says.
+With ``require_stable`` a fetch first waits for the commits that are being written when it arrives, so that
+the next owner of a partition starts at the last accepted commit.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
-from millstream.broker.groups.requests.responses import NO_OFFSET
 from millstream.broker.groups.state.records import CommittedOffset
 from millstream.broker.groups.state.table import GroupTable
 from millstream.model import TopicPartition
@@ -29,11 +28,13 @@ from millstream.wire.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 
+_NO_OFFSET: Final = -1
+_TOP_LEVEL_ERROR_VERSION: Final = 2
 _SEVERAL_GROUPS_VERSION: Final = 8
-_NOT_COMMITTED: Final = CommittedOffset(offset=NO_OFFSET, metadata="", leader_epoch=-1, committed_ms=-1)
+_NOT_COMMITTED: Final = CommittedOffset(offset=_NO_OFFSET, metadata="", leader_epoch=-1, committed_ms=-1)
 
 _WantedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
-"""The partitions asked for; None asks for all."""
+"""The requested partitions; None for all."""
 
 _FoundTopic = tuple[str, list[tuple[int, CommittedOffset]]]
 
@@ -47,7 +48,32 @@ class _Waiting:
     tokens: set[int]
 
 
-class Fetches:
+def _refusal(request: OffsetFetchRequest, version: int, error: int) -> OffsetFetchResponse:
+    """Give every group the same error; version 1 has no place for it but in each partition."""
+    if version >= _SEVERAL_GROUPS_VERSION:
+        groups = [
+            OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in request.groups
+        ]
+        return OffsetFetchResponse(groups=groups)
+    if version >= _TOP_LEVEL_ERROR_VERSION:
+        return OffsetFetchResponse(error_code=error)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition, committed_offset=_NO_OFFSET, error_code=error
+                    )
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+class OffsetFetchHandler:
     """Handles OffsetFetch."""
 
     def __init__(self, table: GroupTable) -> None:
@@ -55,10 +81,10 @@ class Fetches:
         self._waiting: list[_Waiting] = []
 
     def __len__(self) -> int:
-        """How many are parked."""
+        """Return how many are parked."""
         return len(self._waiting)
 
-    @answers(OFFSET_FETCH)
+    @answers(OFFSET_FETCH, _refusal)
     def fetch(self, request: OffsetFetchRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         tokens = self._unsettled(request) if request.require_stable else set()
         if tokens:
@@ -67,7 +93,7 @@ class Fetches:
             effects.reply(parked, self._answer(request, parked.version))
 
     def settled(self, token: int, effects: Effects) -> None:
-        """A write's fate is known: answer the fetches that waited for it last."""
+        """A write is durable or has failed: answer the fetches that waited for nothing else."""
         ready = [waiting for waiting in self._waiting if waiting.tokens == {token}]
         self._waiting = [waiting for waiting in self._waiting if waiting.tokens != {token}]
         for waiting in self._waiting:
@@ -76,7 +102,7 @@ class Fetches:
             effects.reply(waiting.parked, self._answer(waiting.request, waiting.parked.version))
 
     def take_waiting(self) -> list[tuple[OffsetFetchRequest, Parked]]:
-        """All that is parked, to be refused."""
+        """Remove and return all parked fetches, to be refused."""
         waiting, self._waiting = self._waiting, []
         return [(fetch.request, fetch.parked) for fetch in waiting]
 
@@ -87,15 +113,15 @@ class Fetches:
 
     def _answer(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         if version < _SEVERAL_GROUPS_VERSION:
-            return OffsetFetchResponse(topics=_old_topics(self._find(request.group_id, request.topics)))
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group_id=group.group_id, topics=_topics(self._find(group.group_id, group.topics))
-                )
-                for group in request.groups
-            ]
-        )
+            found = self._find(request.group_id, request.topics)
+            topics = _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+            return OffsetFetchResponse(topics=topics)
+        groups = []
+        for group in request.groups:
+            found = self._find(group.group_id, group.topics)
+            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+        return OffsetFetchResponse(groups=groups)
 
     def _find(self, group_id: str, wanted: _WantedTopics) -> Iterable[_FoundTopic]:
         offsets = self._table.store.offsets_of(group_id)
@@ -111,31 +137,12 @@ class Fetches:
                 yield asked.name, found
 
 
-def _topics(found: Iterable[_FoundTopic]) -> list[OffsetFetchResponseTopics]:
+def _topics(found: Iterable[_FoundTopic], topic_type: type[Any], partition_type: type[Any]) -> list[Any]:
     return [
-        OffsetFetchResponseTopics(
+        topic_type(
             name=topic,
             partitions=[
-                OffsetFetchResponsePartitions(
-                    partition_index=index,
-                    committed_offset=committed.offset,
-                    committed_leader_epoch=committed.leader_epoch,
-                    metadata=committed.metadata,
-                )
-                for index, committed in partitions
-            ],
-        )
-        for topic, partitions in found
-    ]
-
-
-def _old_topics(found: Iterable[_FoundTopic]) -> list[OffsetFetchResponseTopic]:
-    """The same, as versions before 8 have it."""
-    return [
-        OffsetFetchResponseTopic(
-            name=topic,
-            partitions=[
-                OffsetFetchResponsePartition(
+                partition_type(
                     partition_index=index,
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,

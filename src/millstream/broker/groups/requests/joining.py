@@ -1,13 +1,13 @@
-"""JoinGroup: who may be in a group, under which id, and what a rejoin means in each state.
+"""Handles JoinGroup: admits members, assigns their ids, and decides what a rejoin means in each state.
 
-The path of a request: ``_refusal`` (wrong in itself) -> ``_has_room`` -> ``_join_as_new`` or
-``_join_as_known`` -> the join is parked and the rebalance goes on, or it is answered at once.
+The path of a request: ``_request_error`` -> ``_has_room`` -> ``_join_as_new`` or ``_join_as_known`` -> the
+join is parked for the rebalance, or answered at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.rebalance import NO_MEMBER_ID, Rebalances
@@ -27,7 +27,7 @@ _SKIP_ASSIGNMENT_VERSION: Final = 9  # KIP-814
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """A JoinGroup request, with the differences between versions evened out."""
+    """A JoinGroup request, independent of its version."""
 
     member_id: str
     instance_id: str | None
@@ -44,7 +44,7 @@ class Joiner:
 
 
 def joiner_of(request: JoinGroupRequest, parked: Parked, caller: Caller) -> Joiner:
-    """Read the request as its version means it."""
+    """Read the request according to its version."""
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if caller.version < _REBALANCE_TIMEOUT_VERSION or rebalance_timeout_ms < 0:
         rebalance_timeout_ms = request.session_timeout_ms
@@ -63,16 +63,20 @@ def joiner_of(request: JoinGroupRequest, parked: Parked, caller: Caller) -> Join
     )
 
 
-class Joining:
+def _refusal(request: JoinGroupRequest, version: int, error: int) -> JoinGroupResponse:
+    return join_error(Parked(None, version), error, request.member_id)
+
+
+class JoinHandler:
     """Handles JoinGroup."""
 
     def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
         self._table = table
         self._rebalances = rebalances
 
-    @answers(JOIN_GROUP)
+    @answers(JOIN_GROUP, _refusal)
     def join(self, request: JoinGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
-        error = self._refusal(request)
+        error = self._request_error(request)
         if error is not ErrorCode.NONE:
             effects.reply(parked, join_error(parked, error, request.member_id))
             return
@@ -81,7 +85,7 @@ class Joining:
         if group.closing:
             self._refuse(joiner, ErrorCode.COORDINATOR_NOT_AVAILABLE, effects)
         elif not self._has_room(group, joiner):
-            self._turn_away(group, joiner, effects)
+            self._refuse_full(group, joiner, effects)
         elif not group.supports(joiner.protocol_type, joiner.protocol_names):
             self._refuse(joiner, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, effects)
         elif joiner.member_id == NO_MEMBER_ID:
@@ -89,7 +93,7 @@ class Joining:
         else:
             self._join_as_known(group, joiner, effects)
 
-    def _refusal(self, request: JoinGroupRequest) -> ErrorCode:
+    def _request_error(self, request: JoinGroupRequest) -> ErrorCode:
         settings = self._table.settings
         shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not request.group_id:
@@ -109,8 +113,8 @@ class Joining:
     # ---- room ----
 
     def _has_room(self, group: ClassicGroup, joiner: Joiner) -> bool:
-        """Whether the group may take the caller in. Members may always come back, except where the limit was
-        lowered meanwhile: then the join phase takes the first comers up to it."""
+        """Return whether the group may admit the caller. Members may always rejoin, unless group.max.size was
+        lowered meanwhile: then the first to join stay."""
         limit = self._table.settings.group_max_size
         known_id = joiner.member_id or group.static_ids.get(joiner.instance_id or "", "")
         member = group.members.get(known_id)
@@ -118,7 +122,7 @@ class Joining:
             return (member is not None and member.join is not None) or group.awaiting_joins < limit
         return member is not None or len(group.members) < limit
 
-    def _turn_away(self, group: ClassicGroup, joiner: Joiner, effects: Effects) -> None:
+    def _refuse_full(self, group: ClassicGroup, joiner: Joiner, effects: Effects) -> None:
         effects.reply(
             joiner.parked, join_error(joiner.parked, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
         )
@@ -128,7 +132,7 @@ class Joining:
         if member is not None:
             self._table.counters.members_dropped += 1
             self._rebalances.expel(group, member, effects)
-        self._rebalances.go_on(group, effects)
+        self._rebalances.end_if_all_joined(group, effects)
 
     def _drop_pending(self, group: ClassicGroup, member_id: str) -> None:
         group.pending.discard(member_id)
@@ -137,8 +141,8 @@ class Joining:
     # ---- callers without a member id ----
 
     def _join_as_new(self, group: ClassicGroup, joiner: Joiner, effects: Effects) -> None:
-        """Make an id. A dynamic member must come again with it, so that a client whose first request got
-        lost does not leave a ghost behind; a static one is known by its instance id."""
+        """Assign a member id. A dynamic member must join again with it (KIP-394), so that a client that never
+        saw the answer leaves no member behind. A static one is known by its instance id."""
         member_id = f"{joiner.instance_id or joiner.caller.client_id}-{self._table.new_id()}"
         if joiner.instance_id in group.static_ids:
             self._take_over(group, joiner, member_id, effects)
@@ -152,7 +156,7 @@ class Joining:
             effects.reply(joiner.parked, answer)
 
     def _admit(self, group: ClassicGroup, joiner: Joiner, member_id: str, effects: Effects) -> None:
-        """Take a member in and rebalance."""
+        """Add a member and rebalance."""
         member = Member(
             member_id=member_id,
             instance_id=joiner.instance_id,
@@ -169,7 +173,7 @@ class Joining:
         self._table.counters.members_joined += 1
         timeout_ms = self._table.settings.new_member_join_timeout_ms
         self._table.keep_session(group, member, effects, timeout_ms)
-        self._rebalances.begin_or_go_on(group, effects)
+        self._rebalances.begin_or_continue(group, effects)
 
     # ---- callers with a member id ----
 
@@ -184,14 +188,14 @@ class Joining:
         member = group.members[joiner.member_id]
         if self._needs_rebalance(group, member, joiner):
             self._update(group, member, joiner, effects)
-            self._rebalances.begin_or_go_on(group, effects)
+            self._rebalances.begin_or_continue(group, effects)
         else:
             self._repeat(group, member, joiner, effects)
 
     def _needs_rebalance(self, group: ClassicGroup, member: Member, joiner: Joiner) -> bool:
-        """Whether a rejoin says something new. A leader's does: it may have seen partitions being added.
+        """Return whether a rejoin changes anything. A leader's does: it may have seen new partitions.
 
-        Anybody else's with the same metadata only says that the last answer got lost.
+        Any other member that rejoins with the same metadata has only missed the last answer.
         """
         if group.state is GroupState.PREPARING_REBALANCE or member.protocols != joiner.protocols:
             return True
@@ -202,23 +206,23 @@ class Joining:
         member.session_timeout_ms = joiner.session_timeout_ms
         member.rebalance_timeout_ms = joiner.rebalance_timeout_ms
         superseded = group.park_join(member, joiner.parked)
-        if superseded is not None:  # its client gave it up: it joins again
+        if superseded is not None:  # the client has given this join up
             refusal = join_error(superseded, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             effects.reply(superseded, refusal)
 
     def _repeat(self, group: ClassicGroup, member: Member, joiner: Joiner, effects: Effects) -> None:
-        """Tell the current generation once more. In STABLE this is a follower, who only needs to sync."""
+        """Answer with the current generation again. In STABLE a follower only needs to sync."""
         self._table.keep_session(group, member, effects)
         leads = member.member_id == group.leader
         answer = joined(joiner.parked, group, member.member_id, with_members=leads)
         effects.reply(joiner.parked, answer)
 
-    # ---- static members that come back (KIP-345) ----
+    # ---- static members that rejoin (KIP-345) ----
 
     def _take_over(self, group: ClassicGroup, joiner: Joiner, member_id: str, effects: Effects) -> None:
-        """A process takes the place of the one that had its instance id: that one is fenced from now on."""
+        """Replace the process that had this instance id; the old one is fenced from now on."""
         member = group.members[group.static_ids[joiner.instance_id or ""]]
-        before = _Before.of(group, member)
+        before = _Before(replace(member), group.leader)
         self._fence(group, member, effects)
         group.rename(member, member_id)
         member.client_id, member.client_host = joiner.caller.client_id, joiner.caller.client_host
@@ -230,8 +234,8 @@ class Joining:
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol:
             self._store_take_over(group, member, before, joiner, effects)
         else:
-            # In COMPLETING_REBALANCE the leader may be assigning to the old id: all must join again.
-            self._rebalances.begin_or_go_on(group, effects)
+            # In COMPLETING_REBALANCE the leader may be assigning to the old id: all must rejoin.
+            self._rebalances.begin_or_continue(group, effects)
 
     def _fence(self, group: ClassicGroup, member: Member, effects: Effects) -> None:
         self._table.timers.cancel(session_timer(group, member.member_id))
@@ -245,7 +249,7 @@ class Joining:
     def _store_take_over(
         self, group: ClassicGroup, member: Member, before: _Before, joiner: Joiner, effects: Effects
     ) -> None:
-        """No rebalance: the generation stays, only its record must know the new id before it is told."""
+        """Store the new id in the present generation, without a rebalance, and then answer the join."""
         member_id, generation = member.member_id, group.generation
 
         def then(error: int, later: Effects) -> None:
@@ -255,7 +259,7 @@ class Joining:
                 or group.members.get(member_id) is not member
                 or member.join is not joiner.parked
             ):
-                return  # a rebalance or another take-over began meanwhile, and answers this join
+                return  # a rebalance or another take-over has begun, and answers this join
             group.take_join(member)
             if error == ErrorCode.NONE:
                 self._table.keep_session(group, member, later)
@@ -273,41 +277,24 @@ class Joining:
         leads = member.member_id == group.leader
         if joiner.caller.version >= _SKIP_ASSIGNMENT_VERSION:
             return joined(joiner.parked, group, member.member_id, with_members=leads, skip_assignment=leads)
-        # Older leaders would assign anew when told that they lead: name the old id instead.
+        # Older clients would assign again if they saw that they lead: name the old id instead.
         return joined(joiner.parked, group, member.member_id, leader=before.leader, with_members=False)
 
     def _give_back(self, group: ClassicGroup, member: Member, before: _Before, effects: Effects) -> None:
-        """The new id could not be stored: the old one is in its place again, as the log says."""
+        """Restore the old id, because the new one could not be stored."""
         self._table.timers.cancel(session_timer(group, member.member_id))
-        group.rename(member, before.member_id)
-        group.set_protocols(member, before.protocols)
-        member.session_timeout_ms = before.session_timeout_ms
-        member.rebalance_timeout_ms = before.rebalance_timeout_ms
-        member.client_id, member.client_host = before.client_id, before.client_host
+        old = before.member
+        group.rename(member, old.member_id)
+        group.set_protocols(member, old.protocols)
+        member.session_timeout_ms = old.session_timeout_ms
+        member.rebalance_timeout_ms = old.rebalance_timeout_ms
+        member.client_id, member.client_host = old.client_id, old.client_host
         group.refresh_topics()
         self._table.keep_session(group, member, effects)
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """A static member as it was before somebody took its place, and who led the group then."""
+class _Before(NamedTuple):
+    """A copy of a static member before it was replaced, and the leader of the group then."""
 
-    member_id: str
-    client_id: str
-    client_host: str
-    protocols: Protocols
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
+    member: Member
     leader: str | None
-
-    @classmethod
-    def of(cls, group: ClassicGroup, member: Member) -> _Before:
-        return cls(
-            member_id=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            protocols=member.protocols,
-            session_timeout_ms=member.session_timeout_ms,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            leader=group.leader,
-        )

@@ -1,8 +1,8 @@
-"""The rebalance: from the first join to a new generation whose members know what they own.
+"""The rebalance: from the first join to a new generation with assignments.
 
     begin  ->  joins are parked  ->  end_join_phase  ->  joins are answered, syncs come in (``syncing``)
 
-Every way in which a group loses a member ends here too, because the others must then share anew.
+Every loss of a member leads here too, because the others must then divide its partitions.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from millstream.errors import ErrorCode
 NO_MEMBER_ID: Final = ""
 
 _RETRY_MS: Final = 1_000
-"""How soon, at the earliest, a join phase is looked at again that nobody came to."""
+"""The shortest wait before a join phase without any join is checked again."""
 
 
 class Rebalances:
-    """Moves groups through their states. The other parts change who is in a group, and then call this."""
+    """Moves groups through their states. The handlers change the members of a group, and then call this."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
-    def begin_or_go_on(self, group: ClassicGroup, effects: Effects) -> None:
-        """The membership changed: start a rebalance, or see whether the one under way can end."""
+    def begin_or_continue(self, group: ClassicGroup, effects: Effects) -> None:
+        """After a change of members: start a rebalance, or end the join phase of the running one."""
         if group.state is GroupState.PREPARING_REBALANCE:
-            self.go_on(group, effects)
+            self.end_if_all_joined(group, effects)
         else:
             self.begin(group, effects)
 
     def begin(self, group: ClassicGroup, effects: Effects) -> None:
-        """Call all members to join again. Syncs that are parked are refused: their generation is over."""
+        """Have all members join again. Parked syncs are refused, because their generation is over."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
         group.storing_generation = None
@@ -54,8 +54,8 @@ class Rebalances:
         else:
             self._set_join_timer(group, group.rebalance_timeout_ms, effects)
 
-    def go_on(self, group: ClassicGroup, effects: Effects) -> None:
-        """End the join phase if all are here. The initial round always waits for its time."""
+    def end_if_all_joined(self, group: ClassicGroup, effects: Effects) -> None:
+        """End the join phase if all have joined. The initial round always waits for its deadline."""
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if preparing and not group.is_initial_round and group.all_joined:
             self.end_join_phase(group, effects)
@@ -67,7 +67,7 @@ class Rebalances:
         self._set_join_timer(group, delay_ms, effects)
 
     def join_timeout(self, group: ClassicGroup, effects: Effects) -> None:
-        """Time is up for the join phase, except that the initial round goes on while members keep coming."""
+        """End the join phase at its deadline; the initial round is extended while members keep joining."""
         if group.is_initial_round and group.joined_in_round and group.initial_round_left_ms:
             delay_ms = min(self._table.settings.group_initial_rebalance_delay_ms, group.initial_round_left_ms)
             group.joined_in_round = False
@@ -77,10 +77,10 @@ class Rebalances:
             self.end_join_phase(group, effects)
 
     def end_join_phase(self, group: ClassicGroup, effects: Effects) -> None:
-        """Start the next generation with those who joined, and drop the others.
+        """Start the next generation with the members that joined, and drop the others.
 
-        Static members are not dropped for being late: they are on their way back, and their session decides.
-        When nobody at all has joined, there is no one to lead: the phase goes on until sessions run out.
+        Static members are not dropped for being late; only their session timeout removes them. If no member
+        has joined, there is none to lead: the phase continues until sessions time out.
         """
         self._table.timers.cancel(join_timer(group))
         late = [member for member in group.members.values() if member.join is None]
@@ -108,23 +108,23 @@ class Rebalances:
         self._table.timers.set(sync_timer(group), effects.moment.now_ms + group.rebalance_timeout_ms)
 
     def _store_empty(self, group: ClassicGroup, effects: Effects) -> None:
-        # If this write fails, a restart finds the old generation again, and its sessions run out: no harm.
+        # If this write fails, a restart finds the old generation, whose sessions then time out.
         record = GenerationRecord(group.group_id, group.snapshot())
         self._table.write(group, [record], effects, lambda error, later: None)
 
     def session_timeout(self, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-        """Nothing was heard of a member for its session, or of the owner of a pending id."""
+        """Remove a member, or a pending member id, whose session has timed out."""
         member = group.members.get(member_id)
         if member_id in group.pending:
             group.pending.remove(member_id)
-            self.go_on(group, effects)
+            self.end_if_all_joined(group, effects)
         elif member is not None and not member.keeps_session_by_waiting:
             self._table.counters.members_expired += 1
             self.expel(group, member, effects)
-            self.begin_or_go_on(group, effects)
+            self.begin_or_continue(group, effects)
 
     def sync_timeout(self, group: ClassicGroup, effects: Effects) -> None:
-        """Drop the members that joined this generation and never asked for their assignment."""
+        """Drop the members that joined this generation and did not sync in time."""
         late = sorted(group.unsynced)
         for member_id in late:
             self._table.counters.members_dropped += 1
@@ -133,7 +133,7 @@ class Rebalances:
             self.begin(group, effects)
 
     def expel(self, group: ClassicGroup, member: Member, effects: Effects) -> None:
-        """Take a member out and answer what it waits for. The group must then be rebalanced."""
+        """Remove a member and answer its parked requests. The caller then rebalances the group."""
         self._table.timers.cancel(session_timer(group, member.member_id))
         group.remove(member.member_id)
         if member.join is not None:
@@ -144,7 +144,7 @@ class Rebalances:
         member.join = member.sync = None
 
     def refuse_syncs(self, group: ClassicGroup, error: ErrorCode | int, effects: Effects) -> None:
-        """The generation comes to nothing: nobody owns anything, and those who wait are told why."""
+        """Give up the generation: clear all assignments, and answer the parked syncs with the error."""
         for member in group.members.values():
             member.assignment = b""
             if member.sync is not None:

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: the life of a member between joins."""
+"""Handles SyncGroup, Heartbeat and LeaveGroup: the requests of members between joins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.requests.rebalance import NO_MEMBER_ID, Rebalances
-from millstream.broker.groups.requests.responses import leave_error, sync_error, synced
+from millstream.broker.groups.requests.responses import sync_error, synced
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.members import Member
 from millstream.broker.groups.state.records import GenerationRecord
@@ -30,18 +30,18 @@ _LEAVE_SEVERAL_VERSION: Final = 3
 _PROTOCOL_VERSION: Final = 5  # KIP-559
 
 
-class Syncing:
-    """Handles SyncGroup: the leader hands in everybody's assignment, each member gets its own.
+class SyncHandler:
+    """Handles SyncGroup: the leader sends all assignments, each member receives its own.
 
-    Nobody learns an assignment before the record that holds all of them is durable: after a restart the
-    group must be the one that its members believe in.
+    No member receives its assignment before the record with all of them is durable, so that a restarted
+    coordinator and the members agree on the generation.
     """
 
     def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
         self._table = table
         self._rebalances = rebalances
 
-    @answers(SYNC_GROUP)
+    @answers(SYNC_GROUP, lambda _, __, error: sync_error(error))
     def sync(self, request: SyncGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         error = self._refusal(group, request, caller.version)
@@ -75,7 +75,7 @@ class Syncing:
         return ErrorCode.NONE
 
     def _request_error(self, request: SyncGroupRequest, version: int) -> ErrorCode:
-        """What is wrong with a request whoever sends it; newer ones must say what they believe to sync."""
+        """Return what is wrong with a request, whoever sends it; newer versions must name the protocol."""
         named = request.protocol_type is not None and request.protocol_name is not None
         if version >= _PROTOCOL_VERSION and not named:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -87,13 +87,13 @@ class Syncing:
             self._table.timers.cancel(sync_timer(group))
 
     def _park(self, member: Member, parked: Parked, effects: Effects) -> None:
-        if member.sync is not None:  # its client gave it up: it joins again if it still listens
+        if member.sync is not None:  # the client has given this request up
             effects.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync = parked
 
     def _store_assignments(self, group: ClassicGroup, request: SyncGroupRequest, effects: Effects) -> None:
-        """Write the generation down. A leader that repeats itself meanwhile does not change what is written:
-        there must never be two versions of one generation."""
+        """Write the generation. A leader that syncs again meanwhile does not change what is written: there
+        must never be two versions of one generation."""
         generation = group.generation
         assignments = {entry.member_id: entry.assignment for entry in request.assignments}
 
@@ -108,7 +108,7 @@ class Syncing:
     def _settle(
         self, group: ClassicGroup, assignments: dict[str, bytes], error: int, effects: Effects
     ) -> None:
-        """The generation is durable: its members own what it says. Or it is not, and all must join again."""
+        """Hand out the assignments if the generation is durable; otherwise have all members join again."""
         if error != ErrorCode.NONE:
             self._rebalances.refuse_syncs(group, error, effects)
             self._rebalances.begin(group, effects)
@@ -124,13 +124,13 @@ class Syncing:
                 self._table.keep_session(group, member, effects)
 
 
-class Heartbeats:
-    """Handles Heartbeat: keeps the session, and tells members that a rebalance waits for them."""
+class HeartbeatHandler:
+    """Handles Heartbeat: keeps the session alive, and tells members of a rebalance."""
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
-    @answers(HEARTBEAT)
+    @answers(HEARTBEAT, lambda _, __, error: HeartbeatResponse(error_code=error))
     def heartbeat(self, request: HeartbeatRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         error = self._table.caller_error(
@@ -145,26 +145,26 @@ class Heartbeats:
         effects.reply(parked, HeartbeatResponse(error_code=error))
 
 
-class Leaving:
-    """Handles LeaveGroup: members that go, or that an administrator sends away by their instance id."""
+class LeaveHandler:
+    """Handles LeaveGroup, from members and from administrators who name an instance id."""
 
     def __init__(self, table: GroupTable, rebalances: Rebalances) -> None:
         self._table = table
         self._rebalances = rebalances
 
-    @answers(LEAVE_GROUP)
+    @answers(LEAVE_GROUP, lambda _, __, error: LeaveGroupResponse(error_code=error))
     def leave(self, request: LeaveGroupRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
         group = self._table.groups.get(request.group_id)
         if not request.group_id:
-            effects.reply(parked, leave_error(ErrorCode.INVALID_GROUP_ID))
+            effects.reply(parked, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         elif group is not None and group.closing:
-            effects.reply(parked, leave_error(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            effects.reply(parked, LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
             several = caller.version >= _LEAVE_SEVERAL_VERSION
             leavers = request.members if several else [MemberIdentity(member_id=request.member_id)]
             members_before = len(group.members) if group is not None else 0
-            answers = [self._leave_one(group, leaver, effects) for leaver in leavers]
-            effects.reply(parked, _leave_response(answers, several))
+            left = [self._leave_one(group, leaver, effects) for leaver in leavers]
+            effects.reply(parked, _leave_response(left, several))
             if group is not None:
                 self._rebalance(group, members_before, effects)
 
@@ -182,7 +182,7 @@ class Leaving:
             group.pending.remove(member_id)
             self._table.timers.cancel(session_timer(group, member_id))
             return ErrorCode.NONE
-        if member_id == NO_MEMBER_ID:  # an administrator knows the instance, not who runs it now
+        if member_id == NO_MEMBER_ID:  # an administrator knows the instance id only
             member_id = group.static_ids.get(leaver.group_instance_id or "", NO_MEMBER_ID)
         error = group.member_error(member_id, leaver.group_instance_id)
         if error is ErrorCode.NONE:
@@ -192,13 +192,13 @@ class Leaving:
 
     def _rebalance(self, group: ClassicGroup, members_before: int, effects: Effects) -> None:
         if len(group.members) < members_before:
-            self._rebalances.begin_or_go_on(group, effects)
-        else:  # at most pending ids went: nobody must move, but nobody waits for them any more
-            self._rebalances.go_on(group, effects)
+            self._rebalances.begin_or_continue(group, effects)
+        else:  # only pending ids left: no rebalance, but the join phase may end now
+            self._rebalances.end_if_all_joined(group, effects)
 
 
-def _leave_response(answers: list[MemberResponse], several: bool) -> LeaveGroupResponse:
-    """Old versions have room for one member only, whose error stands for the whole."""
+def _leave_response(left: list[MemberResponse], several: bool) -> LeaveGroupResponse:
+    """Versions before 3 answer for one member, with the error of the whole response."""
     if several:
-        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
-    return LeaveGroupResponse(error_code=answers[0].error_code)
+        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=left)
+    return LeaveGroupResponse(error_code=left[0].error_code)

@@ -1,8 +1,7 @@
-"""A classic group as it lives: its state, members and votes. Bookkeeping only, it decides nothing.
+"""A classic group in memory: its state, members and protocols. The handlers decide; this keeps the books.
 
-This is the soft side of a group. What must survive a restart is in ``store``, which only ``apply`` writes;
-a restored group is built from there. Everything else here (who is joining, who has synced, which requests
-are parked) may be lost at any moment, and the protocol recovers: members join again.
+What must survive a restart is in ``store``, which only ``apply`` writes; a restored group is built from it.
+Everything else here (joins, syncs, parked requests) may be lost at any moment: members then join again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ClassicGroup:
     there are none; syncs are parked in COMPLETING_REBALANCE only.
     """
 
-    group_type: ClassVar[str] = "classic"  # ListGroups names it; another kind of group would say its own
+    group_type: ClassVar[str] = "classic"  # as ListGroups shows it
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -41,29 +40,29 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}  # instance id -> member id
         self.pending: set[str] = set()
-        """Ids given out with MEMBER_ID_REQUIRED whose owners have not joined with them yet."""
+        """Member ids sent with MEMBER_ID_REQUIRED that no client has joined with yet."""
         self.unsynced: set[str] = set()
         """Members of this generation that have not sent SyncGroup."""
         self.awaiting_joins = 0
         self.is_initial_round = False
-        """In PREPARING_REBALANCE: the group was empty, and waits a little for more first members."""
+        """In PREPARING_REBALANCE: the group was empty, and waits briefly for more first members."""
         self.initial_round_left_ms = 0
         self.joined_in_round = False
-        """In the initial round: somebody new came since the wait last started."""
+        """In the initial round: a member joined since the wait last started."""
         self.storing_generation: int | None = None
-        """The generation whose assignment is on its way to the disk."""
+        """The generation whose assignment is being written."""
         self.closing = False
-        """Its tombstones are on their way to the disk."""
+        """Its tombstones are being written."""
         self.writes_in_flight: list[int] = []
-        """The tokens of the writes that have to do with this group and are not settled."""
+        """The tokens of this group's writes that are neither durable nor failed."""
         self.uncommitted: Counter[TopicPartition] = Counter()
-        """Partitions with offset records on their way to the disk."""
+        """Partitions with offset records that are being written."""
         self._support: Counter[str] = Counter()
         self._topics: frozenset[str] | None = None
 
     @classmethod
     def restored(cls, group_id: str, stored: GroupSnapshot) -> ClassicGroup:
-        """The group as its latest record remembers it: stable with its members, or empty."""
+        """Build the group of a stored record: stable with its members, or empty."""
         group = cls(group_id)
         group.generation = stored.generation
         group.protocol_type = stored.protocol_type or None
@@ -81,13 +80,13 @@ class ClassicGroup:
     # ---- state ----
 
     def enter(self, state: GroupState, epoch_ms: int) -> None:
-        """Go to a state that the table allows from here."""
+        """Change to a state that the table of transitions allows."""
         assert state in ALLOWED[self.state], f"group {self.group_id!r}: {self.state} to {state}"
         self.state = state
         self.state_since_ms = epoch_ms
 
     def next_generation(self, epoch_ms: int) -> None:
-        """End the join phase with the members that are here."""
+        """End the join phase with the present members."""
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.unsynced = set(self.members)
@@ -96,7 +95,7 @@ class ClassicGroup:
         self.refresh_topics()
 
     def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> GroupSnapshot:
-        """The group as a record holds it; ``assignments`` replaces what the members own now."""
+        """Return the group as a record stores it; ``assignments`` replaces the present assignments."""
         members = tuple(
             member.snapshot(
                 self.protocol,
@@ -116,7 +115,7 @@ class ClassicGroup:
     # ---- members ----
 
     def add(self, member: Member, protocol_type: str | None) -> None:
-        """Take a member in; the first becomes the leader, and its protocol type the group's."""
+        """Add a member. The first becomes the leader, and its protocol type the group's."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = protocol_type
@@ -130,7 +129,7 @@ class ClassicGroup:
         self.awaiting_joins += member.join is not None
 
     def remove(self, member_id: str) -> Member:
-        """Let a member go. Its parked requests are the caller's to answer; the next in line leads."""
+        """Remove a member. The caller answers its parked requests; the next member becomes the leader."""
         member = self.members.pop(member_id)
         self._count_support(member.protocols, -1)
         self.awaiting_joins -= member.join is not None
@@ -142,7 +141,7 @@ class ClassicGroup:
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id, and with it all that its old id had."""
+        """Replace the id of a static member everywhere."""
         del self.members[member.member_id]
         if self.leader == member.member_id:
             self.leader = member_id
@@ -160,29 +159,29 @@ class ClassicGroup:
         self._count_support(protocols, 1)
 
     def park_join(self, member: Member, parked: Parked) -> Parked | None:
-        """Hold the member's join; returns the one that it takes the place of, if any."""
+        """Park the member's join; return the one that it replaces, if any."""
         superseded, member.join = member.join, parked
         self.awaiting_joins += superseded is None
         return superseded
 
     def take_join(self, member: Member) -> Parked | None:
-        """The member's parked join, to be answered now."""
+        """Remove and return the member's parked join, to be answered."""
         parked, member.join = member.join, None
         self.awaiting_joins -= parked is not None
         return parked
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is left to wait for in the join phase."""
+        """Whether every member has joined and no member id is pending."""
         return self.awaiting_joins == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to come back."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has joined, otherwise take the first who has. False when nobody has."""
+        """Keep the leader if it has joined, otherwise take the first member that has; False if none has."""
         if self.leader is not None and self.members[self.leader].join is not None:
             return True
         joined = next((member for member in self.members.values() if member.join is not None), None)
@@ -191,7 +190,7 @@ class ClassicGroup:
         return joined is not None
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether the caller is who it says: fenced when another member has its instance id by now."""
+        """Return why the caller is not a member: fenced if another one has its instance id by now."""
         if instance_id is not None:
             owner = self.static_ids.get(instance_id)
             if owner is not None and owner != member_id:
@@ -203,7 +202,7 @@ class ClassicGroup:
     # ---- protocols ----
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols can be here along with the others."""
+        """Return whether a member with these protocols can join the others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(
@@ -211,9 +210,9 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes, among those that every member supports.
+        """Return the protocol with the most votes, among those that every member supports.
 
-        In a tie the present one stays: a static member that is back must not turn the scales.
+        In a tie the present one stays, so that a static member that rejoins does not change it.
         """
         everyone = len(self.members)
         candidates = {name for name, count in self._support.items() if count == everyone}
@@ -240,23 +239,23 @@ class ClassicGroup:
         return self._topics is not None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether members want the topic. A consumer group that we cannot read is taken to want them all."""
+        """Return whether members subscribe to the topic; True if their subscriptions cannot be read."""
         if self._topics is None:
             return self.uses_consumer_protocol
         return topic in self._topics
 
     def refresh_topics(self) -> None:
-        """Read the members' subscriptions again: after a new generation, or a changed member."""
+        """Read the members' subscriptions again, after a new generation or a changed member."""
         self._topics = topics_of(self._subscriptions()) if self.uses_consumer_protocol else None
 
     def _subscriptions(self) -> Iterable[bytes]:
-        # Members that subscribe to the same topics mostly say so in the same bytes: read those once.
+        # Members with the same topics mostly send the same bytes: read those once.
         return {member.metadata(self.protocol) for member in self.members.values()}
 
-    # ---- what is being written ----
+    # ---- writes ----
 
     def settle_offsets(self, partitions: Iterable[TopicPartition]) -> None:
-        """Offset records are no longer on their way: they are durable now, or will never be."""
+        """Offset records are durable or have failed."""
         for partition in partitions:
             self.uncommitted[partition] -= 1
             if not self.uncommitted[partition]:
@@ -264,5 +263,5 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is in the group, or about to be, and nothing of it is being written."""
+        """Whether the group has no members, no pending member ids and no writes in flight."""
         return self.state is GroupState.EMPTY and not self.pending and not self.writes_in_flight

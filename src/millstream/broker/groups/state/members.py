@@ -1,4 +1,4 @@
-"""A member of a classic group: what it told us, what it owns, and which of its requests are parked."""
+"""A member of a classic group: its settings, its assignment and its parked requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.broker.groups.outcome import Parked
 from millstream.broker.groups.state.records import MemberSnapshot
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The protocols (assignors) that a member supports, the one it likes best first, each with its metadata."""
+"""The protocols (assignors) that a member supports, the preferred one first, each with its metadata."""
 
 
 @dataclass(slots=True)
@@ -25,25 +25,25 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It has never been in a generation: a parked join does not prove that its client is still there."""
+    """Never in a generation yet: a parked join does not prove that its client is still connected."""
     join: Parked | None = None
     sync: Parked | None = None
 
     @property
     def keeps_session_by_waiting(self) -> bool:
-        """Whether the coordinator owes it an answer: then it cannot be blamed for missing heartbeats."""
+        """Whether the member waits for an answer, and therefore sends no heartbeats."""
         return not self.is_new and (self.join is not None or self.sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member said along with a protocol; empty for one that it does not support."""
+        """Return the member's metadata for a protocol; empty for one that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that the member likes best."""
+        """Return the candidate that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def snapshot(self, protocol: str | None, assignment: bytes) -> MemberSnapshot:
-        """The member as a record holds it: only the chosen protocol's metadata is kept."""
+        """Return the member as a record stores it, with the metadata of the chosen protocol only."""
         return MemberSnapshot(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -57,7 +57,7 @@ class Member:
 
 
 def restored_member(stored: MemberSnapshot, protocol: str | None) -> Member:
-    """The member as a record remembers it."""
+    """Build a member from a stored record."""
     return Member(
         member_id=stored.member_id,
         instance_id=stored.instance_id,

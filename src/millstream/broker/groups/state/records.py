@@ -1,15 +1,15 @@
-"""What the coordinator remembers: the records of ``__consumer_offsets``, in Kafka's own formats.
+"""The records of ``__consumer_offsets``, in Kafka's formats.
 
-Two kinds of record concern us, told apart by the number in front of the key:
+Two kinds of record are used, which the number in front of the key distinguishes:
 
 - ``OffsetRecord`` (key types 0 and 1): one group's committed offset for one partition;
 - ``GenerationRecord`` (key type 2): one generation of a group, with its members and their assignments.
 
-A record without a value is a tombstone. The topic is compacted: the latest record of each key is all that
-counts, so the state of the coordinator is a function of the records alone.
+A record without a value is a tombstone. The topic is compacted: only the latest record of each key counts, so
+the state of the coordinator is a function of the records alone.
 
-Older value versions are read; the versions written are those that Kafka writes. Kinds that belong to other
-group types (KIP-848 and later) are passed over: ``decode_record`` answers None for them.
+Older value versions are read; the versions written are those that Kafka writes. Records of other group types
+(KIP-848 and later) are skipped: ``decode_record`` returns None for them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _Message = TypeVar("_Message", bound=Data)
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset as stored. Times are epoch milliseconds; ``expires_ms`` only for clients that asked
-    for a retention of their own (OffsetCommit versions 2 to 4)."""
+    """A committed offset as stored. Times are epoch milliseconds. ``expires_ms`` is set if the client
+    requested a retention time (OffsetCommit versions 2 to 4)."""
 
     offset: int
     metadata: str
@@ -55,7 +55,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class MemberSnapshot:
-    """A member of a generation as stored: what it subscribed to in the chosen protocol, and what it got."""
+    """A member of a generation as stored: its subscription in the chosen protocol, and its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -81,7 +81,7 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """The group's offset for the partition is this; None: there is none any more."""
+    """A group's offset for a partition; None deletes it."""
 
     group_id: str
     partition: TopicPartition
@@ -90,7 +90,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRecord:
-    """The group is this; None: there is no such group any more."""
+    """A generation of a group; None deletes the group."""
 
     group_id: str
     value: GroupSnapshot | None
@@ -100,7 +100,7 @@ GroupRecord = OffsetRecord | GenerationRecord
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """The record's key and value for the log; a tombstone's value is None."""
+    """Return the record's key and value for the log; the value of a tombstone is None."""
     if isinstance(record, OffsetRecord):
         topic, partition = record.partition
         key: Data = OffsetCommitKey(group=record.group_id, topic=topic, partition=partition)
@@ -112,9 +112,9 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> GroupRecord | None:
-    """Read a record of the log; None when it is of a kind that the classic coordinator does not know.
+    """Read a record of the log; return None for a kind that the classic coordinator does not use.
 
-    Raises CorruptMessage when the bytes are not what the number in front of them promises.
+    Raises CorruptMessage if the bytes do not match the number in front of them.
     """
     if key is None:
         raise CorruptMessage("a record of __consumer_offsets has no key")
@@ -130,7 +130,7 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> GroupRecord | Non
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of ``__consumer_offsets`` that holds a group: by Java's hash of its name, as in Kafka."""
+    """Return the partition of ``__consumer_offsets`` of a group: Java's hash of its name, as in Kafka."""
     code = 0
     units = group_id.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(units), 2):

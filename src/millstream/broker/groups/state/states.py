@@ -11,7 +11,7 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """Where a group stands. The values are Kafka's names, as ListGroups and DescribeGroups say them."""
+    """The state of a group. The values are Kafka's names, as in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

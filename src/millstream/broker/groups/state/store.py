@@ -1,7 +1,7 @@
-"""The durable side: what the applied records of ``__consumer_offsets`` say, and nothing else.
+"""The durable state of all groups: the applied records of ``__consumer_offsets``, and nothing else.
 
-Only ``apply`` writes here, and only with records that are on the disk. So what is read here may be told to
-clients, and replaying the log gives the same store again, whatever was going on when the broker stopped.
+Only ``apply`` writes here, and only with records that are on the disk. So what is read here may be sent to
+clients, and replaying the log gives the same store again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NONE: Mapping[TopicPartition, CommittedOffset] = {}
 
 @dataclass(slots=True)
 class Store:
-    """The latest record of every key. Two stores are equal when they say the same."""
+    """The latest record of every key."""
 
     groups: dict[str, GroupSnapshot] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     """By group. A group without offsets has no entry."""
 
     def apply(self, record: GroupRecord) -> None:
-        """Take in one durable record."""
+        """Apply one durable record."""
         if isinstance(record, OffsetRecord):
             self._apply_offset(record)
         elif record.value is None:
@@ -48,15 +48,15 @@ class Store:
                 del self.offsets[record.group_id]
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The group's committed offsets; none for a group that is not known."""
+        """Return the group's committed offsets; none for an unknown group."""
         return self.offsets.get(group_id, _NONE)
 
     def knows(self, group_id: str) -> bool:
-        """Whether there is any record of the group."""
+        """Return whether there is any record of the group."""
         return group_id in self.groups or group_id in self.offsets
 
     def group_ids(self) -> Iterator[str]:
-        """Every group that there is a record of, once."""
+        """Return every group of which there is a record."""
         yield from self.groups
         yield from (group_id for group_id in self.offsets if group_id not in self.groups)
 

@@ -1,7 +1,4 @@
-"""The one look that the coordinator takes inside the members' metadata: which topics consumers want.
-
-It needs this to keep the offsets of topics in use. Everything else in there is the members' own business.
-"""
+"""Reads the topics in the subscriptions of consumers, to keep the offsets of topics in use."""
 
 from __future__ import annotations
 
@@ -12,15 +9,15 @@ from millstream.errors import CorruptMessage
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 CONSUMER: Final = "consumer"
-"""The protocol type of consumers; others (Connect's, for example) have metadata of their own form."""
+"""The protocol type of consumers; others, such as Connect, have other metadata."""
 
 _VERSION_BYTES: Final = 2
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics in these subscriptions; None when one of them cannot be read.
+    """Return all topics in these subscriptions; None if one of them cannot be read.
 
-    Version 0 is the beginning of every later version, so reading that much suits members of any age.
+    Every later version begins with version 0, so that is all that is read.
     """
     topics: set[str] = set()
     for subscription in subscriptions:

@@ -1,4 +1,4 @@
-"""What the parts of the coordinator share: the groups, their deadlines, the store, and how to write to it."""
+"""What the handlers share: the groups, their deadlines, the store, and how to write to it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class TimerKind(Enum):
     """What a deadline is for."""
 
     SESSION = auto()
-    """A member, or the owner of a pending member id, must have been heard of."""
+    """A member, or a pending member id, times out."""
     JOIN = auto()
-    """The join phase ends, with those who are there."""
+    """The join phase ends with the members that have joined."""
     SYNC = auto()
     """Members that have not synced are dropped."""
     RETENTION = auto()
-    """Old offsets are looked for."""
+    """Expired offsets are looked for."""
 
 
 class TimerKey(NamedTuple):
-    """Whose deadline, and which."""
+    """A kind of deadline, of a group or of a member."""
 
     kind: TimerKind
     group_id: str = ""
@@ -44,23 +44,22 @@ RETENTION_TIMER: Final = TimerKey(TimerKind.RETENTION)
 
 
 def join_timer(group: ClassicGroup) -> TimerKey:
-    """The end of the group's join phase."""
+    """Return the key of the end of the group's join phase."""
     return TimerKey(TimerKind.JOIN, group.group_id)
 
 
 def sync_timer(group: ClassicGroup) -> TimerKey:
-    """The end of the group's patience with members that do not sync."""
+    """Return the key of the deadline for all members to sync."""
     return TimerKey(TimerKind.SYNC, group.group_id)
 
 
 def session_timer(group: ClassicGroup, member_id: str) -> TimerKey:
-    """The end of a member's session, or of a pending id's time."""
+    """Return the key of the session of a member or of a pending member id."""
     return TimerKey(TimerKind.SESSION, group.group_id, member_id)
 
 
 class GroupTable:
-    """The coordinator's state. ``groups`` may hold other kinds of group one day: what is common to all is
-    found by id here, and the rest is reached through the class of the group."""
+    """The coordinator's state."""
 
     def __init__(
         self,
@@ -77,17 +76,17 @@ class GroupTable:
         self.counters = GroupCounters()
 
     def find_or_create(self, group_id: str) -> ClassicGroup:
-        """The group; a new one is there from its first join or commit on, even if nobody gets in.
+        """Return the group, which is created by its first join or commit, even if that is refused.
 
-        One that stays empty goes with the next look for old offsets.
+        A group that stays empty is removed at the next check for expired offsets.
         """
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id)
         return group
 
-    def bury(self, group: ClassicGroup, effects: Effects) -> None:
-        """Take a group that is empty out of the table."""
+    def remove(self, group: ClassicGroup, effects: Effects) -> None:
+        """Remove an empty group from the table."""
         assert not group.members
         for member_id in group.pending:
             self.timers.cancel(session_timer(group, member_id))
@@ -98,7 +97,7 @@ class GroupTable:
     def write(
         self, group: ClassicGroup, records: Sequence[GroupRecord], effects: Effects, then: Continuation
     ) -> None:
-        """Write records of one group; ``then`` learns how it went, when what is written can be read."""
+        """Write records of one group; ``then`` is called when they are applied or have failed."""
         partitions = [record.partition for record in records if isinstance(record, OffsetRecord)]
         group.writes_in_flight.append(effects.token)
         group.uncommitted.update(partitions)
@@ -108,21 +107,21 @@ class GroupTable:
             group.settle_offsets(partitions)
             then(error, later)
             if error and group.is_idle and not self.store.knows(group.group_id):
-                self.bury(group, later)  # it was made for this write, which came to nothing
+                self.remove(group, later)  # it was created for this write, which failed
 
         effects.write(records, settle)
 
     def keep_session(
         self, group: ClassicGroup, member: Member, effects: Effects, timeout_ms: int | None = None
     ) -> None:
-        """The member was heard of: its session starts anew."""
+        """Restart the member's session."""
         timeout_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         self.timers.set(session_timer(group, member.member_id), effects.moment.now_ms + timeout_ms)
 
     def caller_error(
         self, group: ClassicGroup | None, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Whether a member may speak for itself in this generation: what syncs and heartbeats check first."""
+        """Return why a caller is not a member of this generation: what syncs and heartbeats check first."""
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group.closing:

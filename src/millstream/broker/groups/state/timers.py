@@ -1,8 +1,7 @@
-"""Deadlines by key, for many keys that are pushed back all the time (every heartbeat moves one).
+"""Deadlines by key, for many keys that are postponed all the time (every heartbeat moves one).
 
-A heap holds one live entry for each key. Pushing a deadline back only changes a dictionary: the heap's entry
-stays where it is, and moves to its true place when it comes to the top. So a heartbeat costs O(1), and
-O(log n) once in a while.
+A heap holds one live entry for each key. Postponing a deadline only changes a dictionary: the heap's entry
+stays, and is moved when it comes to the top. So a heartbeat costs O(1), and O(log n) once in a while.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 _TOLERATED_GARBAGE = 64
-"""Dead entries that the heap may hold beyond one for each living key before it is built anew."""
+"""Dead entries that the heap may hold, beyond one per key, before it is rebuilt."""
 
 
 class _Deadline:
-    """A key's deadline, and the heap entry that stands for it (at the deadline or before)."""
+    """A key's deadline, and its entry in the heap (at the deadline or before)."""
 
     __slots__ = ("deadline_ms", "entry", "entry_ms")
 
@@ -29,8 +28,7 @@ class _Deadline:
 
 
 class Timers(Generic[Key]):
-    """At most one deadline for each key. The order of keys that are due together depends on nothing but
-    the calls made before."""
+    """At most one deadline for each key. The order of keys that are due together is deterministic."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Key, _Deadline] = {}
@@ -56,11 +54,11 @@ class Timers(Generic[Key]):
             self._sweep()
 
     def cancel(self, key: Key) -> None:
-        """Forget the key's deadline, if it has one."""
+        """Remove the key's deadline, if it has one."""
         self._deadlines.pop(key, None)
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline, or None."""
+        """Return the earliest deadline, or None."""
         while self._heap:
             entry_ms, entry, key = self._heap[0]
             known = self._deadlines.get(key)
@@ -74,7 +72,7 @@ class Timers(Generic[Key]):
         return None
 
     def pop_due(self, now_ms: int) -> Iterator[Key]:
-        """Take the keys whose deadline has come, one by one. What is set for ``now_ms`` meanwhile counts."""
+        """Remove and yield the keys whose deadline has come, including those that are set meanwhile."""
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             key = heapq.heappop(self._heap)[2]
             del self._deadlines[key]

@@ -1,4 +1,4 @@
-"""Small files that hold a few numbers: a format version, and the numbers, each on a line."""
+"""Small files of numbers: a format version, and the numbers, each on a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FORMAT = "0"
 
 
 def read(files: Files, path: str) -> list[int]:
-    """The numbers in a file. Raises KafkaStorageError when it is damaged: it is replaced only as a whole."""
+    """Read the numbers in a file. Raises KafkaStorageError if it is damaged."""
     lines = files.read(path).decode("ascii", "replace").splitlines()
     if len(lines) < 2 or lines[0] != _FORMAT or not all(line.isdecimal() for line in lines):
         raise KafkaStorageError(f"{path} is damaged: restore it from a copy")

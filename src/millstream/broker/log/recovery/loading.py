@@ -1,8 +1,7 @@
-"""Opening a partition's directory: as a clean stop left it, without a look at the batches, or by finding out
-what a crash has left.
+"""Loads a partition's directory: as a clean stop left it, or by scanning it after a crash.
 
-After a crash the log is the longest run of sound batches. What lies below the recovery point was synced, so
-only its headers are read; behind it every checksum is verified. At the first batch that is torn, damaged, out
+After a crash the log is the longest run of valid batches. What lies below the recovery point was synced, so
+only its headers are read; beyond it every checksum is verified. At the first batch that is torn, damaged, out
 of order, or of an epoch that had ended before it, the log is cut: what follows was never reported as durable.
 """
 
@@ -43,21 +42,21 @@ _SCAN_CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log found and did, for the broker to tell."""
+    """What opening a log found and did, for the broker to log."""
 
     scanned: bool = False
-    """Whether batches had to be read: not so after a clean stop."""
+    """Whether batches had to be read, as after a crash."""
     cut_bytes: int = 0
     dropped_segments: int = 0
     missing_offsets: int = 0
-    """How many offsets had been reported as durable and are gone: not by a crash, but by the disk."""
+    """How many offsets were reported as durable and are lost: the disk's fault, not the crash's."""
     reason: str = ""
     """Why the log was cut, if it was."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a directory holds, ready to be used."""
+    """The contents of a partition's directory, ready to use."""
 
     segments: list[Segment]
     start_offset: int
@@ -70,11 +69,11 @@ class LoadedLog:
     unsynced: list[str] = field(default_factory=list)
     """Files that are part of the log but perhaps not on the disk yet."""
     clean_below: int = 0
-    """Compaction is done with what lies before this offset."""
+    """What lies before this offset is compacted."""
 
 
 class _Loader:
-    """One directory on its way to a LoadedLog."""
+    """Reads one directory into a LoadedLog."""
 
     def __init__(self, directory: str, pool: FilePool, index_interval_bytes: int, epoch_floor: int) -> None:
         self.directory = directory
@@ -118,7 +117,7 @@ class _Loader:
         return checkpoints.read(self.files, self.path(START_OFFSET_FILE))[0]
 
     def segments(self, start_offset: int) -> list[Segment]:
-        """The segments from their names; those that end before ``start_offset`` are removed."""
+        """Return the segments by their names; those that end before ``start_offset`` are removed."""
         bases = self.offsets_named(LOG_SUFFIX)
         found = []
         for base, following in zip(bases, [*bases[1:], None], strict=False):
@@ -135,7 +134,7 @@ class _Loader:
             self.remove(os.path.basename(segment.path(suffix)))
 
     def epochs(self) -> LeaderEpochs | None:
-        """The epochs from their file; None when there is no sound one."""
+        """Read the epochs from their file; None if there is no valid one."""
         if EPOCHS_FILE not in self.sizes:
             return None
         return LeaderEpochs.from_bytes(self.files.read(self.path(EPOCHS_FILE)))
@@ -151,7 +150,7 @@ def load(
     index_interval_bytes: int,
     epoch_floor: int,
 ) -> LoadedLog:
-    """Open what a directory holds. Raises FileNotFoundError when there is none, OSError when it fails."""
+    """Load a directory. Raises FileNotFoundError if there is none, OSError if reading fails."""
     loader = _Loader(directory, pool, index_interval_bytes, epoch_floor)
     loader.tidy()
     start_offset = loader.start_offset()
@@ -170,7 +169,7 @@ def load(
 
 
 def _trust(segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpochs) -> LoadedLog | None:
-    """Take the log as a clean stop left it; None when it does not look like that."""
+    """Accept the log as a clean stop left it; None if it does not match its snapshot."""
     if not segments:
         return LoadedLog([], 0, 0, 0, epochs, ProducerStates(), snapshots, RecoveryReport())
     last, snapshot = segments[-1], snapshots.newest(up_to=INT64_MAX)
@@ -185,7 +184,7 @@ def _trust(segments: list[Segment], snapshots: SnapshotFiles, epochs: LeaderEpoc
 
 
 class _Scan:
-    """Finding out what a crash has left."""
+    """Scans the segments after a crash."""
 
     def __init__(
         self,
@@ -201,17 +200,17 @@ class _Scan:
         self._recovery_point = recovery_point
         self._first = self._first_to_scan()
         self._epochs = epochs or _epochs_in(segments[: self._first])
-        # An epoch that is not in its file yet came from the floor. Without a file there is nothing to go by.
+        # An epoch that is not in the file yet came from the floor. Without a file, any epoch is accepted.
         self._highest_epoch = INT32_MAX if epochs is None else max(epochs.latest, loader.epoch_floor)
         self._cut_bytes = 0
         self._dropped = 0
         self._reason = ""
 
     def run(self, start_offset: int, now_ms: int) -> LoadedLog:
-        sound = self._sound_segments()
+        sound = self._valid_segments()
         end_offset = sound[-1].next_offset if sound else 0
         known_up_to = end_offset
-        if end_offset < start_offset:  # records were deleted up to where the log no longer reaches
+        if end_offset < start_offset:  # records were deleted beyond the end that is left
             for segment in sound:
                 self._loader.drop(segment)
             sound, end_offset, known_up_to = [], start_offset, -1
@@ -227,14 +226,14 @@ class _Scan:
         )
 
     def _first_to_scan(self) -> int:
-        """The segment that holds or ends at the recovery point; at least the last, whose end is not known.
+        """Return the index of the segment with the recovery point, or that ends there; at most the last one.
 
-        One that ends there may have been closed after it was synced: its indexes are not on the disk then.
+        A segment that ends there may have been closed after the sync: its indexes may not be on the disk.
         """
         ends = [segment.next_offset for segment in self._segments[:-1]]
         return next((index for index, end in enumerate(ends) if end >= self._recovery_point), len(ends))
 
-    def _sound_segments(self) -> list[Segment]:
+    def _valid_segments(self) -> list[Segment]:
         for index, segment in enumerate(self._segments[self._first :], self._first):
             expected_end = segment.next_offset
             self._scan(segment)
@@ -249,7 +248,7 @@ class _Scan:
         return self._segments
 
     def _scan(self, segment: Segment) -> None:
-        """Take the sound batches of a segment into its books, and cut the rest off."""
+        """Index the valid batches of a segment, and cut the rest off."""
         size, segment.size, segment.next_offset = segment.size, 0, segment.base_offset
         segment.reset_index()
         try:
@@ -259,12 +258,12 @@ class _Scan:
         except CorruptBatch as error:
             self._reason = str(error)
             self._cut_bytes += size - segment.size
-            # Synced at once: if the tail came back after another crash, it would be taken for what follows.
+            # Synced at once: if the tail came back after another crash, it would be taken for new data.
             segment.file.truncate(segment.size)
             segment.file.fdatasync()
 
     def _check(self, segment: Segment, header: BatchHeader, position: int) -> None:
-        """Check what the checksum does not cover, the offset and the epoch, and then the checksum."""
+        """Check the offset and the epoch, which the checksum does not cover, and then the checksum."""
         expected, base_offset = segment.next_offset, header.base_offset
         if base_offset < expected or (base_offset > expected >= self._loader.gaps_below):
             raise CorruptBatch(f"byte {position} has offset {base_offset} instead of {expected}")
@@ -284,13 +283,13 @@ class _Scan:
             raise CorruptBatch(f"the batch at offset {header.base_offset} has epoch {epoch}, ended before it")
 
     def _save(self, segment: Segment, last: Segment) -> list[str]:
-        """The files of a segment that may not be on the disk; a closed one gets its indexes anew."""
+        """Rewrite the indexes of a closed segment; return the files that may not be on the disk."""
         written = [] if segment is last else [file.path for file in segment.save_index()]
         return [segment.path(LOG_SUFFIX), *written]
 
 
 def _epochs_in(segments: list[Segment]) -> LeaderEpochs:
-    """The epochs that the batches tell of."""
+    """Return the epochs in the batches."""
     epochs = LeaderEpochs()
     for header in headers_from(segments, 0):
         if header.partition_leader_epoch > epochs.latest:
@@ -299,7 +298,7 @@ def _epochs_in(segments: list[Segment]) -> LeaderEpochs:
 
 
 def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
-    """The headers of all batches from an offset on."""
+    """Yield the headers of all batches from an offset on."""
     for segment in segments:
         if segment.next_offset > offset:
             for _, header in segment.batches_from(offset):
@@ -309,11 +308,11 @@ def headers_from(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
 def replay_producers(
     segments: list[Segment], snapshots: SnapshotFiles, end_offset: int, now_ms: int
 ) -> ProducerStates:
-    """Find out about producers from the newest snapshot, and from the batches that follow it."""
+    """Restore the producers from the newest snapshot and the batches after it."""
     snapshot = snapshots.newest(end_offset)
     first_offset = segments[0].base_offset if segments else end_offset
     if snapshot is None or snapshot.end_offset < first_offset:
-        # Batches after the snapshot are deleted: better to know nothing of a producer than to be behind it.
+        # Batches after the snapshot are deleted: an unknown producer is better than an outdated one.
         producers, start = ProducerStates(), first_offset
     else:
         producers, start = snapshot.producers, snapshot.end_offset
@@ -323,7 +322,7 @@ def replay_producers(
 
 
 def note_producer(producers: ProducerStates, header: BatchHeader, now_ms: int) -> None:
-    """Remember a batch of an idempotent producer that was found in the log."""
+    """Record a batch of an idempotent producer that is in the log."""
     if header.producer_id == NO_PRODUCER_ID or header.is_control:
         return
     told = header.max_timestamp if header.timestamp_type else -1
@@ -333,7 +332,7 @@ def note_producer(producers: ProducerStates, header: BatchHeader, now_ms: int) -
 
 
 def check_crc_in_file(file: OpenFile, header: BatchHeader, position: int) -> None:
-    """Verify a batch's checksum piece by piece, so that a damaged length takes no memory."""
+    """Verify a batch's checksum in chunks, so that a damaged length takes no memory."""
     crc = 0
     for chunk in read_in_chunks(file, position + CRC_START, position + header.size, _SCAN_CHUNK):
         crc = extend_crc32c(crc, chunk)

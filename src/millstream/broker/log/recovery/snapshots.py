@@ -1,8 +1,8 @@
-"""Snapshots: what a log knows at one offset, so that opening it needs no look at the batches before.
+"""Snapshots: the state of a log at one offset, so that opening it need not read the batches before.
 
 A snapshot is written when a segment is closed and at a clean stop, without waiting for the disk; checksums
-tell whether it got there whole. Without a sound one the same is found by reading the batches. The snapshot of
-a clean stop also has the indexes of the last segment, which are read only when they are needed.
+show whether it is complete. Without a valid one, the batches are read. The snapshot of a clean stop also has
+the indexes of the last segment, which are read only when they are needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millstream.wire.records.crc32c import crc32c
 
 SNAPSHOT_SUFFIX = ".snapshot"
 KEPT_SNAPSHOTS = 2
-"""The newest may be beyond what a crash left of the log; then the one before it serves."""
+"""The newest may be beyond what a crash left of the log; then the one before it is used."""
 
 _MAGIC = b"MLS2"
 _PREFIX = struct.Struct(">4sII")  # magic, length of the head, its checksum
@@ -38,7 +38,7 @@ class LogSnapshot(NamedTuple):
     producers: ProducerStates
 
     def to_bytes(self, index: IndexBytes) -> bytes:
-        """The head, which is the snapshot itself, and the indexes of its last segment."""
+        """Return the head, which is the snapshot itself, and the indexes of its last segment."""
         indexes = index.offsets + index.times
         lengths = (len(index.offsets), len(index.times), crc32c(indexes))
         head = _FIXED.pack(*self[:4], *lengths) + self.producers.to_bytes()
@@ -46,7 +46,7 @@ class LogSnapshot(NamedTuple):
 
 
 def _read_head(file: OpenFile) -> bytes | None:
-    """The verified head of a snapshot; None when it is damaged."""
+    """Return the verified head of a snapshot; None if it is damaged."""
     data = file.pread(_FIRST_READ_BYTES, 0)
     if len(data) < _PREFIX.size + _FIXED.size:
         return None
@@ -73,7 +73,7 @@ class SnapshotFiles:
         return os.path.join(self._directory, file_name(offset, SNAPSHOT_SUFFIX))
 
     def read(self, offset: int) -> LogSnapshot | None:
-        """A snapshot; None when it is damaged or gone."""
+        """Return a snapshot; None if it is damaged or missing."""
         try:
             head = _read_head(self._files.open(self.path(offset)))
         except OSError:
@@ -85,7 +85,7 @@ class SnapshotFiles:
         return LogSnapshot(end_offset, base, size, began_ms, producers) if end_offset == offset else None
 
     def read_index(self, offset: int) -> IndexBytes | None:
-        """The indexes in a snapshot; None when they are damaged or gone."""
+        """Return the indexes in a snapshot; None if they are damaged or missing."""
         try:
             file = self._files.open(self.path(offset))
             head = _read_head(file)
@@ -99,12 +99,12 @@ class SnapshotFiles:
         return index if crc32c(indexes) == checksum else None
 
     def newest(self, up_to: int) -> LogSnapshot | None:
-        """The newest sound snapshot that lies at or before an offset."""
+        """Return the newest valid snapshot at or before an offset."""
         candidates = (self.read(offset) for offset in reversed(self.offsets) if offset <= up_to)
         return next((snapshot for snapshot in candidates if snapshot is not None), None)
 
     def write(self, snapshot: LogSnapshot, index: IndexBytes = _NO_INDEX) -> OpenFile:
-        """Write a snapshot, not yet durably, and drop the oldest; returns the open file."""
+        """Write a snapshot, not yet durably, and drop the oldest; return the open file."""
         file = self._files.write(self.path(snapshot.end_offset), snapshot.to_bytes(index))
         self.offsets = sorted({*self.offsets, snapshot.end_offset})
         for offset in self.offsets[:-KEPT_SNAPSHOTS]:
@@ -112,7 +112,7 @@ class SnapshotFiles:
         return file
 
     def drop_after(self, end_offset: int) -> bool:
-        """Drop snapshots of what is no longer in the log; returns whether there were any."""
+        """Drop snapshots after an offset; return whether there were any."""
         gone = [offset for offset in self.offsets if offset > end_offset]
         for offset in gone:
             self._drop(offset)

@@ -1,7 +1,7 @@
 """The sparse indexes of one segment: from offsets to positions, and from timestamps to offsets.
 
-One entry stands for about ``index.interval.bytes`` of log. In memory they are compact arrays; on disk they
-have Kafka's format. They are hints that save reading: a missing or damaged file is built anew.
+One entry covers about ``index.interval.bytes`` of log. In memory they are compact arrays; on disk they have
+Kafka's format. They are hints that save reading: a missing or damaged file is rebuilt.
 
 An offset entry is the *last* offset of a batch with the position where that batch begins. A time entry is the
 largest timestamp so far with the last offset of the batch that has it, and both only grow.
@@ -39,35 +39,35 @@ class SegmentIndex:
         self.time_offsets = array("I")
 
     def add(self, offset: int, position: int, max_timestamp: int, max_timestamp_offset: int) -> None:
-        """Note the batch at ``position`` that ends with ``offset``, and the largest timestamp up to it."""
+        """Add the batch at ``position`` that ends with ``offset``, and the largest timestamp up to it."""
         self.offsets.append(offset)
         self.positions.append(position)
         self.add_time(max_timestamp, max_timestamp_offset)
 
     def add_time(self, max_timestamp: int, offset: int) -> None:
-        """Note the largest timestamp so far, if it has grown."""
+        """Add the largest timestamp so far, if it has grown."""
         times = self.times
         if not times or max_timestamp > times[-1]:
             times.append(max_timestamp)
             self.time_offsets.append(offset)
 
     def position_before(self, offset: int) -> int:
-        """Where to begin looking for the batch that holds ``offset``: never behind it."""
+        """Return a position from which to search for the batch with ``offset``: never after it."""
         found = bisect_right(self.offsets, offset) - 1
         return self.positions[found] if found >= 0 else 0
 
     def boundary_before(self, position: int) -> int:
-        """The start of a batch at or before ``position``."""
+        """Return the start of a batch at or before ``position``."""
         found = bisect_right(self.positions, position) - 1
         return self.positions[found] if found >= 0 else 0
 
     def offset_before_time(self, timestamp: int) -> int:
-        """An offset before which every record is older than ``timestamp``."""
+        """Return an offset before which every record is older than ``timestamp``."""
         found = bisect_left(self.times, timestamp) - 1
         return self.time_offsets[found] if found >= 0 else 0
 
     def to_bytes(self) -> IndexBytes:
-        """Both indexes as they are stored."""
+        """Return both indexes as they are stored."""
         entries = array("I", bytes(OFFSET_ENTRY_BYTES * len(self.offsets)))
         entries[0::2] = self.offsets
         entries[1::2] = self.positions
@@ -76,7 +76,7 @@ class SegmentIndex:
 
     @classmethod
     def from_bytes(cls, stored: IndexBytes, segment_bytes: int) -> SegmentIndex | None:
-        """Read both; None when they cannot be right for a segment of this size."""
+        """Read both indexes; None if they cannot belong to a segment of this size."""
         index = cls()
         offsets, times = stored
         if len(offsets) % OFFSET_ENTRY_BYTES or len(times) % TIME_ENTRY.size:

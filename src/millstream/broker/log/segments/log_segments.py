@@ -1,4 +1,4 @@
-"""The segments of a log in their order, and finding things in them by offset and by time."""
+"""The segments of a log in order, and the search in them by offset and by time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LogSegments:
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        # Where readers are expected next: the end of what they were given last. Offset -> segment, position.
+        # Where readers will continue: the ends of the last reads. Offset -> segment, position.
         self._hints: dict[int, tuple[Segment, int]] = {}
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class LogSegments:
         return self._segments[index:]
 
     def index_of(self, offset: int) -> int:
-        """The index of the segment that holds an offset, or would."""
+        """Return the index of the segment that has, or would have, an offset."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def append(self, segment: Segment) -> None:
@@ -57,9 +57,9 @@ class LogSegments:
         self._bases.append(segment.base_offset)
 
     def replace(self, old: list[Segment], new: list[Segment]) -> None:
-        """Put segments in the place of others that lie side by side; they let go of their files."""
+        """Replace adjacent segments by others; the old ones close their files."""
         start = self._segments.index(old[0])
-        assert self._segments[start : start + len(old)] == old, "replaced segments lie side by side"
+        assert self._segments[start : start + len(old)] == old, "replaced segments are adjacent"
         self._segments[start : start + len(old)] = new
         self._bases = [segment.base_offset for segment in self._segments]
         self._hints.clear()
@@ -67,13 +67,13 @@ class LogSegments:
             segment.forget()
 
     def forget_hints(self) -> None:
-        """After a cut, positions may belong to other offsets."""
+        """Forget where readers will continue: after a cut, positions may belong to other offsets."""
         self._hints.clear()
 
     # -- by offset
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
-        """Whole batches from the one that holds ``offset``, from one segment, up to ``max_bytes``."""
+        """Return whole batches from the one with ``offset`` on, of one segment, up to ``max_bytes``."""
         found = self._hints.get(offset)
         if found is None or found[1] >= found[0].size:
             found = self._find(offset)
@@ -102,7 +102,7 @@ class LogSegments:
         return end
 
     def _expect(self, offset: int, segment: Segment, position: int) -> None:
-        """Remember that the batch which begins with ``offset`` lies, or will lie, at ``position``."""
+        """Remember that the batch which begins with ``offset`` is, or will be, at ``position``."""
         hints = self._hints
         hints.pop(offset, None)
         if len(hints) >= _HINTS:
@@ -112,7 +112,7 @@ class LogSegments:
     # -- by time
 
     def first_since(self, timestamp: int, start_offset: int) -> tuple[int, int] | None:
-        """The first record at or behind ``start_offset`` that is not older than ``timestamp``."""
+        """Return the first record from ``start_offset`` on that is not older than ``timestamp``."""
         for segment in self._segments[self.index_of(start_offset) :]:
             if segment.latest[0] >= timestamp:
                 found = _first_since(segment, timestamp, start_offset)
@@ -121,7 +121,7 @@ class LogSegments:
         return None
 
     def latest(self, start_offset: int) -> tuple[int, int] | None:
-        """The record with the largest timestamp, the first of several: its offset and timestamp."""
+        """Return offset and timestamp of the first record with the largest timestamp."""
         best: tuple[int, int] | None = None
         for segment in self._segments[self.index_of(start_offset) :]:
             if best is not None and segment.latest[0] <= best[1]:
@@ -142,10 +142,10 @@ def _first_since(segment: Segment, timestamp: int, start_offset: int) -> tuple[i
 
 
 def _latest_in(segment: Segment, start_offset: int) -> tuple[int, int] | None:
-    """The newest record of a segment from ``start_offset`` on."""
+    """Return the newest record of a segment from ``start_offset`` on."""
     if start_offset <= segment.base_offset:
         return _first_since(segment, segment.latest[0], start_offset)
-    # Its first records were deleted, and with them perhaps the newest one: only the headers can tell.
+    # The first records, perhaps with the newest one, were deleted: search the headers.
     headers = [header for _, header in segment.batches_from(start_offset) if header.record_count]
     timestamps = sorted({header.max_timestamp for header in headers}, reverse=True)
     found = (_first_since(segment, timestamp, start_offset) for timestamp in timestamps)

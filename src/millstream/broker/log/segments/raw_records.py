@@ -1,6 +1,6 @@
-"""Records as they lie in a batch, for the broker: where they are and what their keys are, no more.
+"""Records inside a batch as byte ranges with their keys, for compaction and validation.
 
-Compaction keeps or drops records as whole byte ranges, so that whatever a producer wrote stays as it was.
+Compaction keeps or drops whole byte ranges, so that what a producer wrote stays unchanged.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from millstream.wire.records.batches import decompress_records
 from millstream.wire.records.primitives import Buffer, encode_varint, read_varint, read_varlong
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""What the records of one batch may take when the broker has to look into it."""
+"""The most decompressed bytes of a batch that the broker has to decode."""
 
 
 class RawRecord(NamedTuple):
-    """One record: its place among the decompressed bytes, and what decides over it."""
+    """One record: its range in the decompressed bytes, its key, and whether it is a tombstone."""
 
     start: int
     end: int
@@ -28,16 +28,16 @@ class RawRecord(NamedTuple):
     key: bytes | None
     is_tombstone: bool
     body: int
-    """Where the part begins that follows the timestamp."""
+    """The position after the timestamp."""
 
 
 def plain_records(batch: Buffer, header: BatchHeader) -> bytes:
-    """The decompressed records of one batch; raises CorruptBatch."""
+    """Return the decompressed records of one batch. Raises CorruptBatch."""
     return decompress_records(batch, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
 
 
 def iter_raw_records(plain: bytes, count: int) -> Iterator[RawRecord]:
-    """Each of ``count`` records; raises CorruptBatch where lengths contradict each other."""
+    """Yield ``count`` records. Raises CorruptBatch if lengths contradict each other."""
     position = 0
     for _ in range(count):
         start = position
@@ -66,7 +66,7 @@ def iter_raw_records(plain: bytes, count: int) -> Iterator[RawRecord]:
 def first_since(
     batch: Buffer, header: BatchHeader, timestamp: int, start_offset: int
 ) -> tuple[int, int] | None:
-    """The first record from ``start_offset`` on that is not older than ``timestamp``: its offset and time."""
+    """Return the first record from ``start_offset`` on that is not older, as its offset and timestamp."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return max(header.base_offset, start_offset), header.max_timestamp
     for record in iter_raw_records(plain_records(batch, header), header.record_count):
@@ -78,6 +78,6 @@ def first_since(
 
 
 def with_timestamp_delta(plain: bytes, record: RawRecord, timestamp_delta: int) -> bytes:
-    """The bytes of a record whose batch gets another base timestamp."""
+    """Return the bytes of a record whose batch gets another base timestamp."""
     body = b"\0" + encode_varint(timestamp_delta) + plain[record.body : record.end]
     return encode_varint(len(body)) + body

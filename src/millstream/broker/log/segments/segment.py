@@ -1,7 +1,7 @@
 """One file of a partition's log, with its indexes.
 
-Files are opened, and indexes loaded, when they are first needed; a pool shared by all logs of a broker closes
-those that have not been used for the longest time. So thousands of segments cost nothing until they are read.
+Files are opened and indexes loaded on first use. A pool that all logs of a broker share closes those that
+were unused for the longest time. So thousands of segments cost nothing until they are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-"""Offsets in a segment's indexes are relative to its base, in 31 bits: a segment spans no more."""
+"""The most offsets of a segment: its indexes store offsets relative to the base in 31 bits."""
 
 _HEADERS_CHUNK = 8 * 1024
 _SCAN_CHUNK = 256 * 1024
@@ -33,7 +33,7 @@ _OPEN_SEGMENTS = 256
 
 
 class Placed(NamedTuple):
-    """What the log keeps in mind of a batch in a segment."""
+    """What a segment needs to know of an appended batch."""
 
     size: int
     last_offset: int
@@ -41,24 +41,24 @@ class Placed(NamedTuple):
 
 
 def placed(header: BatchHeader) -> Placed:
-    """What to keep of a batch. One that compaction has emptied has no time."""
+    """Describe a batch. One that compaction has emptied has no timestamp."""
     return Placed(
         header.size, header.last_offset, header.max_timestamp if header.record_count else NO_TIMESTAMP
     )
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Kafka's way to name files by an offset, so that names sort as offsets do."""
+    """Return Kafka's name of a file for an offset: names sort as offsets do."""
     return f"{offset:020d}{suffix}"
 
 
 def walk(
     file: OpenFile, start: int, end: int, chunk_bytes: int = _HEADERS_CHUNK
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch between two boundaries as its position and header, CRC unchecked.
+    """Yield position and header of each batch between two boundaries; checksums are not verified.
 
-    Where batches are small many are read at once, where they are large only the headers. Raises CorruptBatch
-    for what is no header, and for a batch that runs past ``end``.
+    Small batches are read many at once; of large ones only the header is read. Raises CorruptBatch for an
+    invalid header, and for a batch that runs past ``end``.
     """
     chunk, chunk_start = b"", start
     position, to_read = start, _FIRST_CHUNK
@@ -74,9 +74,9 @@ def walk(
 
 
 class FilePool:
-    """Bounds how many segments have their file open and their indexes loaded.
+    """Limits how many segments have their file open and their indexes loaded.
 
-    What is let go is closed as soon as nobody else, such as a slice on its way to a socket, holds it.
+    A dropped file is closed when nothing else, such as a slice that is being sent, refers to it.
     """
 
     def __init__(self, files: Files, capacity: int = _OPEN_SEGMENTS) -> None:
@@ -85,7 +85,7 @@ class FilePool:
         self._open: deque[Segment] = deque()
 
     def admit(self, segment: Segment) -> None:
-        """Count a segment in that was just opened; let those go that were not used since their last turn."""
+        """Add a segment that was just opened; drop those that were not used since their last turn."""
         self._open.append(segment)
         while len(self._open) > self._capacity:
             oldest = self._open.popleft()
@@ -96,7 +96,7 @@ class FilePool:
                 oldest.release()
 
     def forget(self, segment: Segment) -> None:
-        """Count a segment out."""
+        """Remove a segment."""
         if segment in self._open:
             self._open.remove(segment)
 
@@ -126,19 +126,19 @@ class Segment:
         self.next_offset = next_offset
         self.size = size
         self.first_append_ms: int | None = None
-        """When its first batch came (epoch milliseconds), if that is known: segment.ms counts from here."""
+        """When its first batch was appended (epoch milliseconds), if known: segment.ms counts from here."""
         self.used = False
         self._pool = pool
         self._file: OpenFile | None = None
         self._index: SegmentIndex | None = None
         self._indexed_to = 0
-        self._unsaved = False  # whether the index in memory knows more than what is stored
+        self._unsaved = False  # whether the index in memory is newer than the stored one
         self._index_source: Callable[[], IndexBytes | None] | None = None
         self._latest: tuple[int, int] | None = None  # the largest timestamp, and the offset that has it
 
     @classmethod
     def create(cls, pool: FilePool, directory: str, base_offset: int) -> Segment:
-        """Begin an empty segment with a new file."""
+        """Create an empty segment with a new file."""
         segment = cls(pool, directory, base_offset, base_offset, 0)
         segment.begin_file()
         return segment
@@ -154,13 +154,13 @@ class Segment:
     def begin_file(self) -> None:
         """Create the file, empty."""
         file = self._pool.files.open(self.path(LOG_SUFFIX), create=True)
-        file.truncate(0)  # what a crash may have left there was never part of the log
+        file.truncate(0)  # leftovers of a crash were never part of the log
         self._attach(file)
         self.reset_index()
 
     @property
     def file(self) -> OpenFile:
-        """The open file. Whoever keeps it keeps it open."""
+        """The open file. It stays open while anything refers to it."""
         self.used = True
         return self._file or self._attach(self._pool.files.open(self.path(LOG_SUFFIX)))
 
@@ -171,20 +171,20 @@ class Segment:
         return file
 
     def release(self) -> None:
-        """Drop the file, and the index where its files hold all of it."""
+        """Close the file, and drop the index if it is stored completely."""
         self._file = None
         if not self._unsaved:
             self._index = None
 
     def forget(self) -> None:
-        """Let go for good: the file is about to be removed or replaced. Slices of it go on reading."""
+        """Close for good: the file will be removed or replaced. Slices of it stay readable."""
         self._pool.forget(self)
         self.release()
 
     # -- growing and shrinking
 
     def append(self, data: Buffer, batches: list[Placed], index_interval_bytes: int) -> None:
-        """Write batches at the end. On an OSError nothing has changed, except that the file may be longer."""
+        """Write batches at the end. After an OSError nothing has changed, but the file may be longer."""
         if self._index is None:
             self.load_index()
         position = self.size
@@ -194,7 +194,7 @@ class Segment:
             position += batch.size
 
     def note(self, batch: Placed, position: int, index_interval_bytes: int) -> None:
-        """Take a batch that is in the file at ``position`` into the books."""
+        """Account for a batch that is in the file at ``position``."""
         size, last_offset, max_timestamp = batch
         latest = self._latest
         if latest is None or max_timestamp > latest[0]:
@@ -209,7 +209,7 @@ class Segment:
         self.size = position + size
 
     def cut(self, size: int, next_offset: int) -> None:
-        """Shorten the file to a batch boundary, and the books with it."""
+        """Truncate the file to a batch boundary, and the indexes with it."""
         self.file.truncate(size)
         if size != self.size:
             self.size, self.next_offset = size, next_offset
@@ -223,7 +223,7 @@ class Segment:
         return self._index or self.load_index()
 
     def reset_index(self) -> None:
-        """Begin with empty indexes, to be filled by ``note``."""
+        """Start with empty indexes, to be filled by ``note``."""
         self._index = SegmentIndex()
         self._indexed_to = 0
         self._latest = None
@@ -231,15 +231,15 @@ class Segment:
         self._index_source = None
 
     def load_index_from(self, source: Callable[[], IndexBytes | None]) -> None:
-        """Take the indexes from elsewhere than their files, when they are needed."""
+        """Load the indexes by ``source`` instead of from their files, when they are needed."""
         self._index_source = source
 
     def load_index(self) -> SegmentIndex:
-        """Load the indexes from their files, or build them from the log where those are not sound."""
+        """Load the indexes from their files, or build them from the log if those are damaged."""
         index = self._read_index() if self.size else SegmentIndex()
         if index is None:
             index = self.rebuild_index()
-            with suppress(OSError):  # a full disk must not keep anybody from reading
+            with suppress(OSError):  # a full disk must not prevent reading
                 self._save_index_durably()
             return index
         self._index = index
@@ -277,14 +277,14 @@ class Segment:
         return self._index
 
     def index_bytes(self) -> IndexBytes:
-        """Both indexes as they are stored, with the largest timestamp at their end."""
+        """Return both indexes as they are stored, with the largest timestamp at their end."""
         index = self.index
         if self._latest is not None:
             index.add_time(self._latest[0], self._latest[1] - self.base_offset)
         return index.to_bytes()
 
     def save_index(self) -> list[OpenFile]:
-        """Write the index files, not yet durably; returns them."""
+        """Write the index files, not yet durably; return them."""
         offsets, times = self.index_bytes()
         files = self._pool.files
         written = [
@@ -311,12 +311,12 @@ class Segment:
 
     @property
     def latest_ms(self) -> int:
-        """The time of the newest record; of the last write where records have none."""
+        """The timestamp of the newest record, or the time of the last write if records have none."""
         timestamp = self.latest[0]
         return timestamp if timestamp >= 0 else self.file.modified_ms()
 
     def _read_latest(self) -> tuple[int, int] | None:
-        """Read it from the end of the time index, where that can be trusted, without loading the rest."""
+        """Read it from the end of the time index, if that is valid, without loading the rest."""
         if self._index is None and self._index_source is None:
             try:
                 file = self._pool.files.open(self.path(TIME_INDEX_SUFFIX))
@@ -335,14 +335,14 @@ class Segment:
         return NO_TIMESTAMP
 
     def _walk(self, start: int, chunk_bytes: int = _HEADERS_CHUNK) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from a boundary on. What cannot be read here was sound once: it is the disk's fault."""
+        """Yield the batches from a boundary on. Damage here is the disk's fault: they were valid once."""
         try:
             yield from walk(self.file, start, self.size, chunk_bytes)
         except CorruptBatch as error:
             raise KafkaStorageError(f"{self.path(LOG_SUFFIX)} is damaged: {error}") from error
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that ends at or behind ``offset``, as its position and header."""
+        """Return position and header of the first batch that ends at or after ``offset``."""
         start = self.index.position_before(max(0, offset - self.base_offset))
         for position, header in self._walk(start):
             if header.last_offset >= offset:
@@ -350,7 +350,7 @@ class Segment:
         return None
 
     def first_crossing(self, start: int, limit: int) -> tuple[int, BatchHeader]:
-        """The first batch from the boundary ``start`` on that ends behind ``limit``, inside the file."""
+        """Return the first batch from the boundary ``start`` on that ends after ``limit``."""
         position = max(start, self.index.boundary_before(limit))
         for at, header in self._walk(position):
             if at + header.size > limit:
@@ -358,12 +358,12 @@ class Segment:
         raise AssertionError(f"byte {limit} is not inside {self}")
 
     def batches_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from the one that holds ``offset`` on."""
+        """Yield the batches from the one with ``offset`` on."""
         found = self.locate(offset)
         return iter(()) if found is None else self._walk(found[0], _SCAN_CHUNK)
 
     def batches_since(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches that hold a record of this time or later, as far as their headers tell."""
+        """Yield the batches that may have a record of this time or later, according to their headers."""
         before = self.index.offset_before_time(timestamp)
         start = self.index.position_before(before)
         for position, header in self._walk(start):

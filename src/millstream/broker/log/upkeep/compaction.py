@@ -1,15 +1,15 @@
-"""Compaction: keeping only the latest record of each key in the closed part of a log.
+"""Compaction: keeps only the latest record of each key in the closed part of a log.
 
-Three steps, so that the heavy one can run on another thread while the log goes on:
-``PartitionLog.plan_compaction`` decides, ``CompactionPlan.run`` reads closed segments and writes new files
-beside them, ``PartitionLog.install`` puts those in place.
+There are three steps, so that the heavy one can run on another thread: ``PartitionLog.plan_compaction``
+decides, ``CompactionPlan.run`` reads closed segments and writes new files beside them, and
+``PartitionLog.install`` puts those in place.
 
-- Offsets stay: a batch keeps its first and last offset, also when records inside are gone.
+- Offsets stay: a batch keeps its first and last offset, also if records inside are dropped.
 - A record stays if no later record of the cleaned part has its key. A tombstone (a null value) stays too,
   until delete.retention.ms after its first cleaning. Its batch keeps that time, the delete horizon (KIP-534).
-- The last batch of every producer stays, if need be without records, so that its sequence is known after a
-  restart; and the last batch of every new segment, so that segments go on joining without a gap.
-- Memory is bounded: keys are known by a digest, and if there are too many, the rest waits for the next time.
+- The last batch of every producer stays, perhaps without records, so that its sequence is known after a
+  restart; and the last batch of every new segment, so that segments join without a gap.
+- Memory is bounded: keys are kept as digests, and keys beyond ``MAX_KEYS`` wait for the next run.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from millstream.wire.records.batch_header import (
 from millstream.wire.records.codecs import Codec, compress
 
 MAX_KEYS = 250_000
-"""How many keys are kept in mind at once: about 50 MB."""
+"""The most keys in memory at once: about 50 MB."""
 _DIGEST_BYTES = 16
 
 
 class SegmentFile(NamedTuple):
-    """A closed segment, as much of it as may be used on another thread."""
+    """The file of a closed segment, which another thread may read."""
 
     path: str
     base_offset: int
@@ -63,7 +63,7 @@ class SegmentFile(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """New files, and the segments that they are to replace."""
+    """A compacted segment, and the segments that it replaces."""
 
     swap: SwapName
     size: int
@@ -75,7 +75,7 @@ class Cleaned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What ``run`` has written. ``clean_below`` is the offset up to which the log is clean then."""
+    """What ``run`` has written. ``clean_below`` is the offset up to which the log is compacted then."""
 
     cleaned: tuple[Cleaned, ...]
     clean_below: int
@@ -85,7 +85,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What is to be compacted. It holds nothing that changes, so ``run`` may run on any thread."""
+    """What to compact. Nothing in it changes, so ``run`` may run on any thread."""
 
     directory: str
     files: Files
@@ -100,10 +100,10 @@ class CompactionPlan:
     max_keys: int = MAX_KEYS
 
     def run(self) -> CompactionResult:
-        """Write the compacted segments beside the old ones, durably, without touching those.
+        """Write the compacted segments durably beside the old ones.
 
-        Raises KafkaStorageError when the disk fails, when a segment is damaged, or when one was deleted
-        meanwhile. Leftovers are removed at the next start, or overwritten by the next run.
+        Raises KafkaStorageError if the disk fails, or a segment is damaged or was deleted meanwhile.
+        Leftovers are removed at the next start, or overwritten by the next run.
         """
         try:
             return self._run()
@@ -120,13 +120,13 @@ class CompactionPlan:
             result = _Cleaner(self, group, latest).run()
             before, after = before + size, after + result.size
             if result.size == size and len(group) == 1:
-                self._discard(result)  # there was nothing to clean
+                self._discard(result)  # nothing to compact
             else:
                 cleaned.append(result)
         return CompactionResult(tuple(cleaned), mapped_to, before, after)
 
     def _latest_offsets(self) -> tuple[dict[bytes, int], int]:
-        """The latest offset of each key in the dirty part, and up to where that is known."""
+        """Return the latest offset of each key in the dirty part, and up to which offset it is known."""
         latest: dict[bytes, int] = {}
         dirty = [source for source in self.sources if source.next_offset > self.dirty_from]
         for header, batch in _batches(self.files, dirty):
@@ -145,12 +145,12 @@ class CompactionPlan:
 
 
 def digest(key: bytes) -> bytes:
-    """What stands for a key in memory: keys may be long, and many."""
+    """Return the digest that represents a key in memory, because keys may be long and many."""
     return blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def _groups(sources: Iterable[SegmentFile], segment_bytes: int) -> Iterator[tuple[SegmentFile, ...]]:
-    """Segments to be made one: those that are small enough together, side by side."""
+    """Yield adjacent segments that together fit into one."""
     group: list[SegmentFile] = []
     for source in sources:
         if group and (
@@ -165,7 +165,7 @@ def _groups(sources: Iterable[SegmentFile], segment_bytes: int) -> Iterator[tupl
 
 
 def _batches(files: Files, sources: Iterable[SegmentFile]) -> Iterator[tuple[BatchHeader, bytes]]:
-    """All batches of some segments, their checksums verified: damage is not to be copied."""
+    """Yield all batches of some segments. Checksums are verified, so that damage is not copied."""
     for source in sources:
         file = files.open(source.path)
         for position, header in walk(file, 0, source.size):
@@ -175,7 +175,7 @@ def _batches(files: Files, sources: Iterable[SegmentFile]) -> Iterator[tuple[Bat
 
 
 def _records(batch: bytes, header: BatchHeader) -> list[RawRecord] | None:
-    """The records of a batch; None if it cannot be looked into, as it takes too much memory."""
+    """Return the records of a batch; None if decoding would take too much memory."""
     try:
         return list(iter_raw_records(plain_records(batch, header), header.record_count))
     except CorruptBatch:
@@ -183,7 +183,7 @@ def _records(batch: bytes, header: BatchHeader) -> list[RawRecord] | None:
 
 
 class _CleanedSegment(Segment):
-    """A segment under the names that it has until it is in place."""
+    """A segment whose files have temporary names."""
 
     __slots__ = ("swap",)
 
@@ -202,7 +202,7 @@ class _CleanedSegment(Segment):
 
 
 class _Cleaner:
-    """One group of segments on its way to a new one."""
+    """Compacts one group of segments into a new one."""
 
     def __init__(
         self, plan: CompactionPlan, group: tuple[SegmentFile, ...], latest: Mapping[bytes, int]
@@ -225,7 +225,7 @@ class _Cleaner:
         return Cleaned(self._swap, segment.size, self._group)
 
     def _clean(self, header: BatchHeader, batch: bytes) -> bytes | None:
-        """What stays of a batch; None if it goes altogether."""
+        """Return what stays of a batch; None if nothing does."""
         if header.is_control:
             return batch
         records = _records(batch, header)
@@ -243,7 +243,7 @@ class _Cleaner:
 
     def _stays(self, record: RawRecord, header: BatchHeader) -> bool:
         if record.key is None:
-            return False  # from before the topic was compacted: it can never be replaced, nor deleted
+            return False  # from before the topic was compacted: no later record could ever replace it
         offset = header.base_offset + record.offset_delta
         if offset < self._latest.get(digest(record.key), -1):
             return False
@@ -256,13 +256,13 @@ class _Cleaner:
 
 
 def _without_records(header: BatchHeader) -> bytes:
-    """A batch that only holds its offsets and its producer's sequence."""
+    """Return a batch with only its offsets and its producer's sequence."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     return _rebuilt(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
 
 def _with_records(header: BatchHeader, plain: bytes, kept: list[RawRecord], horizon: int | None) -> bytes:
-    """A batch with some of its records, whose bytes stay as they are but for a new base timestamp."""
+    """Return a batch with some of its records, unchanged except for a new base timestamp."""
     base, attributes = header.base_timestamp, header.attributes
     if horizon is None:
         payload = b"".join([plain[record.start : record.end] for record in kept])

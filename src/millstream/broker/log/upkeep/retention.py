@@ -1,4 +1,4 @@
-"""Which segments retention takes: a decision over values, without files."""
+"""Decides which segments retention deletes, without touching files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.broker.log.config import LogConfig
 
 
 class Aged(Protocol):
-    """What retention looks at."""
+    """What retention needs to know of a segment."""
 
     @property
     def size(self) -> int: ...
@@ -22,22 +22,22 @@ class Aged(Protocol):
 
 
 def expired(segments: Sequence[Aged], config: LogConfig, start_offset: int, now_ms: int) -> int:
-    """How many of the oldest segments are to be deleted, the active one perhaps included.
+    """Return how many of the oldest segments to delete, perhaps including the active one.
 
-    Whole segments go, oldest first: those before ``start_offset`` always, and with the delete policy those
-    whose newest record is older than retention.ms, and those without which the log still has retention.bytes.
+    Segments before ``start_offset`` are always deleted. With the delete policy so are those whose newest
+    record is older than retention.ms, and those without which the log still has retention.bytes.
     """
     size = sum(segment.size for segment in segments)
     count = 0
     for segment in segments:
-        if not (segment.next_offset <= start_offset or _outlived(segment, config, size, now_ms)):
+        if not (segment.next_offset <= start_offset or _is_expired(segment, config, size, now_ms)):
             break
         size -= segment.size
         count += 1
     return count
 
 
-def _outlived(segment: Aged, config: LogConfig, log_size: int, now_ms: int) -> bool:
+def _is_expired(segment: Aged, config: LogConfig, log_size: int, now_ms: int) -> bool:
     if not config.deletes or not segment.size:
         return False
     if config.retention_bytes >= 0 and log_size - segment.size >= config.retention_bytes:

@@ -1,11 +1,10 @@
-"""Putting compacted files in the place of the segments they replace, so that a crash at any moment leaves
-either the old ones or the new one.
+"""Replaces segments by a compacted one, so that a crash at any moment leaves either the old or the new.
 
 The new files are written as ``.cleaned`` and synced. Then, with the directory synced after each step:
 
-1. they are renamed to ``.swap``, the log last: from now on they count, and a restart goes on from here;
-2. the segments that they replace are put out of the log, and the new indexes get their names;
-3. the new log gets its name.
+1. They are renamed to ``.swap``, the log last. From now on they count, and a restart continues from here.
+2. The replaced segments are renamed to ``.deleted``, and the new indexes get their final names.
+3. The new log gets its final name.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from millstream.broker.log.segments.segment import (
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
-"""Of files that are out of the log and wait to be removed off the hot path."""
+"""The suffix of files that left the log and will be removed in the background."""
 
 
 class SwapName(NamedTuple):
-    """The offsets that a compacted segment covers; they are part of its files' names until it is in place."""
+    """The offsets of a compacted segment; they are part of its file names until it is in place."""
 
     base_offset: int
     end_offset: int
@@ -48,9 +47,9 @@ class SwapName(NamedTuple):
 
 
 def swap_in(files: Files, directory: str, swap: SwapName, replaced_bases: Iterable[int]) -> list[str]:
-    """Put cleaned files in place; returns the files that are out of the log now, to be removed.
+    """Put cleaned files in place; return the files that left the log, to be removed.
 
-    When it fails it must be tried again until it succeeds: it goes on from where it stood.
+    After a failure it must be retried until it succeeds: it continues where it failed.
     """
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         with suppress(FileNotFoundError):
@@ -64,8 +63,8 @@ def swap_in(files: Files, directory: str, swap: SwapName, replaced_bases: Iterab
 def _finish(files: Files, directory: str, swap: SwapName, replaced_bases: Iterable[int]) -> list[str]:
     trash = []
     for base in replaced_bases:
-        if base != swap.base_offset:  # that one's files are replaced by the renames below
-            trash += put_out(files, directory, base)
+        if base != swap.base_offset:  # the renames below replace its files
+            trash += take_out(files, directory, base)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         _rename_if_there(files, swap, directory, suffix)
     files.sync_directory(directory)
@@ -80,8 +79,8 @@ def _rename_if_there(files: Files, swap: SwapName, directory: str, suffix: str) 
         files.rename(swap.path(directory, suffix, SWAP_SUFFIX), final)
 
 
-def put_out(files: Files, directory: str, base_offset: int) -> list[str]:
-    """Take a segment's files out of the log by renaming them; returns their new names."""
+def take_out(files: Files, directory: str, base_offset: int) -> list[str]:
+    """Take a segment's files out of the log by renaming them; return their new names."""
     renamed = []
     for suffix in SEGMENT_SUFFIXES:  # the log first: indexes without a log mean nothing
         path = os.path.join(directory, file_name(base_offset, suffix))
@@ -92,7 +91,7 @@ def put_out(files: Files, directory: str, base_offset: int) -> list[str]:
 
 
 def finish_interrupted_swap(files: Files, directory: str, names: list[str]) -> bool:
-    """Finish swaps that a crash interrupted, and undo those that had not begun; returns whether any were."""
+    """Finish swaps that a crash interrupted, and undo those that had not begun; return whether any were."""
     leftovers = [name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))]
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     begun = [swap for name in leftovers if (swap := SwapName.parse(name, LOG_SUFFIX, SWAP_SUFFIX))]
@@ -101,7 +100,7 @@ def finish_interrupted_swap(files: Files, directory: str, names: list[str]) -> b
             files, directory, swap, [base for base in bases if swap.base_offset <= base < swap.end_offset]
         )
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            # Perhaps the old log's: which renames got to the disk is not known. They are built anew.
+            # They may be the old log's, as it is not known which renames are durable. They are rebuilt.
             files.unlink(os.path.join(directory, file_name(swap.base_offset, suffix)))
     for name in leftovers:
         files.unlink(os.path.join(directory, name))
