@@ -1,4 +1,4 @@
-"""What ``millstream load`` says at its end, and how it shows where a load stands."""
+"""What ``millstream load`` prints at its end, and the output of ``load status``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def speed(records_per_second: float) -> str:
 
 
 def print_status(found: LoadStatus) -> None:
-    """Print where a load stands, and which ranges will never be in its table."""
+    """Print the status of a load, and the ranges that were never loaded."""
     columns = ("topic", "partition", "loaded", "committed", "end", "lag", "note")
     rows = [
         (

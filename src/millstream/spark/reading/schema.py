@@ -11,6 +11,8 @@ from millstream.suggestions import did_you_mean
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS: Final = "headers"
+RAW: Final = ("topic", "partition", "offset", "timestamp", "key", "value", HEADERS)
+"""The columns of a raw table and of rejected rows, in the order in which people read them."""
 
 DDL: Final = {
     "key": "BINARY",
@@ -58,6 +60,15 @@ def arrow_schema(chosen: Sequence[str]) -> Any:
 
     types = arrow_types()
     return pa.schema([(name, types[name]) for name in chosen])
+
+
+@cache
+def rejected_schema() -> Any:
+    """The Arrow schema of rejected rows: the raw record, why it was rejected, and when."""
+    import pyarrow as pa
+
+    added = [pa.field("reason", pa.string()), pa.field("rejected_at", pa.timestamp("us", "UTC"))]
+    return pa.schema([*arrow_schema(RAW), *added])
 
 
 def choose(columns: Sequence[str] | None, *, headers: bool) -> tuple[str, ...]:

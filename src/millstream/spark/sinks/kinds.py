@@ -88,7 +88,7 @@ def sink_for(
 
 
 def missing_table(address: str, sink: Sink, settings: Mapping[str, object]) -> str | None:
-    """Why there is no table at ``address`` and what to check; None where there is one, or no one can tell."""
+    """Why there is no table at ``address`` and what to check; None where it exists or may exist."""
     return kind_of(address).missing(SinkAddress(address, (), settings), sink)
 
 

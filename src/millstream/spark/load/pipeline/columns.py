@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any, Final
 
 from millstream.spark.reading import schema as source
+from millstream.spark.reading.schema import RAW as RAW
+from millstream.spark.reading.schema import rejected_schema as rejected_schema
 
-RAW: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""The columns of a raw table: the source's, in the order in which people read them."""
 POSITIONS: Final = ("_topic", "_partition", "_offset", "_timestamp")
 """Which record a row came from: the last columns of a table with a schema."""
 REJECTED: Final = (*RAW, "reason", "rejected_at")
@@ -28,17 +28,6 @@ def position_fields() -> Any:
 
     types = source.arrow_types()
     return [pa.field(name, types[name[1:]]) for name in POSITIONS]
-
-
-@cache
-def rejected_schema() -> Any:
-    """The Arrow schema of the rejected rows."""
-    import pyarrow as pa
-
-    schema = source.arrow_schema(RAW)
-    return schema.append(pa.field("reason", pa.string())).append(
-        pa.field("rejected_at", pa.timestamp("us", "UTC"))
-    )
 
 
 def with_positions(fields: Sequence[Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,11 +83,7 @@ def _key(one: LostRange) -> tuple[str, int, int, int, Loss]:
 
 
 def _batch(group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> pa.RecordBatch:
-    rows = [
-        {"group_id": group_id, "topic": one.topic, "partition": one.partition, "start": one.start}
-        | {"end": one.end, "reason": one.reason.value, "noticed_at": one.noticed_at, "cycle_id": cycle_id}
-        for one in lost
-    ]
+    rows = [{"group_id": group_id, "cycle_id": cycle_id} | asdict(one) for one in lost]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 

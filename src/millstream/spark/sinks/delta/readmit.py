@@ -15,7 +15,6 @@ from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError, Standing
 from millstream.spark.sinks.delta.errors import explained
 from millstream.spark.sinks.delta.parquet.columns import Labels
-from millstream.spark.sinks.delta.parquet.reading import positions_of
 from millstream.spark.sinks.delta.progress import partition_of
 from millstream.spark.sinks.delta.replace import Remover, RowsToDelete, rows_to_delete
 from millstream.spark.sinks.delta.table import DeltaSnapshot
@@ -29,7 +28,7 @@ def repaired_rows(
     """The rejected rows at these positions, as they are in this version."""
     rows = rows_to_delete(positions, labels)
     with explained(f"the Delta table {directory} cannot be read"):
-        moments = Remover(directory, rows, "", "none").moments(rejected, positions_of(rejected))
+        moments = Remover(directory, rows, "", "none").moments(rejected)
     return {where: replace(one, moments=moments) for where, one in rows.items()} if len(moments) else {}
 
 

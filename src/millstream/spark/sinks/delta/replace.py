@@ -19,6 +19,7 @@ from millstream.spark.sinks.delta.parquet.reading import (
     columns_of,
     has_deletion_vectors,
     only,
+    positions_of,
     stored,
     stored_columns,
 )
@@ -87,40 +88,43 @@ class Remover:
         self._rows = {where: each for where, each in rows.items() if each.start < each.end}
         self._tag = tag
         self._columns: pa.Schema = pa.schema([])
+        self._searched: pa.Schema = pa.schema([])
+        self._positions = ("", "", "")
         self._rewritten: dict[str, list[DataFile] | None] = {}
 
-    def plan(
-        self, snapshot: DeltaSnapshot, positions: tuple[str, str, str], keep: frozenset[str]
-    ) -> Replacement:
+    def plan(self, snapshot: DeltaSnapshot, keep: frozenset[str]) -> Replacement:
         """What to replace in this version of the table; files in ``keep`` stay."""
         replacement = Replacement()
         if not self._rows:
             return replacement
-        self._columns = columns_of(snapshot)
+        self._look_at(snapshot)
         files = [file for file in snapshot.files() if file.path not in keep]
-        touched = [file for file in files if self._may_hold(file, positions)]
+        touched = [file for file in files if self._may_hold(file)]
         if touched:
             refuse_append_only(snapshot, self._directory)
             _refuse_odd_names(self._directory, touched)
             _refuse_deletion_vectors(snapshot, self._directory, touched)
         for file in touched:
-            left = [] if self._holds_no_other(file, positions) else self._without(file, positions)
+            left = [] if self._holds_no_other(file) else self._without(file)
             if left is not None:
                 replacement.remove.append(file)
                 replacement.add.extend(left)
         return replacement
 
-    def moments(self, snapshot: DeltaSnapshot, positions: tuple[str, str, str]) -> pa.Array:
+    def moments(self, snapshot: DeltaSnapshot) -> pa.Array:
         """The distinct times at which the rows to delete were rejected, in this version."""
-        self._columns = columns_of(snapshot)
-        wanted = only(self._columns, (*positions, label_column(positions), REJECTED_AT))
+        self._look_at(snapshot)
         found = [
-            _column(batch, file, REJECTED_AT).filter(self._mask(batch, file, positions))
+            _column(batch, file, REJECTED_AT).filter(self._mask(batch, file))
             for file in snapshot.files()
-            if self._may_hold(file, positions)
-            for batch in stored(file, self._directory, wanted)
+            if self._may_hold(file)
+            for batch in stored(file, self._directory, self._searched)
         ]
-        return pa.chunked_array(found, wanted.field(REJECTED_AT).type).unique()
+        return pa.chunked_array(found, self._columns.field(REJECTED_AT).type).unique()
+
+    def _look_at(self, snapshot: DeltaSnapshot) -> None:
+        self._columns, self._positions = columns_of(snapshot), positions_of(snapshot)
+        self._searched = only(self._columns, (*self._positions, label_column(self._positions), REJECTED_AT))
 
     def discard(self) -> None:
         """Delete the rewritten files of a commit that certainly was not made."""
@@ -128,58 +132,56 @@ class Remover:
             for file in files or ():
                 remove(self._directory, file.path)
 
-    def _may_hold(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        topic, partition, offset = positions
+    def _may_hold(self, file: ActiveFile) -> bool:
+        topic, partition, offset = self._positions
         return any(
             file.may_hold(topic, where.topic, where.topic)
             and file.may_hold(partition, where.partition, where.partition)
             and file.may_hold(offset, rows.start, rows.end - 1)
-            and (rows.label is None or file.may_hold(label_column(positions), rows.label, rows.label))
+            and (rows.label is None or file.may_hold(label_column(self._positions), rows.label, rows.label))
             for where, rows in self._rows.items()
         )
 
-    def _holds_no_other(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
+    def _holds_no_other(self, file: ActiveFile) -> bool:
         """Whether the statistics alone show that every row is to be deleted."""
-        topics, partitions, offsets = map(file.bounds, positions)
+        topics, partitions, offsets = map(file.bounds, self._positions)
         if topics is None or partitions is None or offsets is None:
             return False
-        if file.bounds(label_column(positions)) is not None:  # rows of several topics of one name
+        if file.bounds(label_column(self._positions)) is not None:  # rows of several topics of one name
             return False
         if topics[0] != topics[1] or partitions[0] != partitions[1]:
             return False
         rows = self._rows.get(TopicPartition(topics[0], partitions[0]))
         return rows is not None and rows.holds_all(*offsets)
 
-    def _without(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
+    def _without(self, file: ActiveFile) -> list[DataFile] | None:
         """The file rewritten without the rows; None where it holds none of them."""
         if file.path not in self._rewritten:
-            self._rewritten[file.path] = self._rewrite(file, positions)
+            self._rewritten[file.path] = self._rewrite(file)
         return self._rewritten[file.path]
 
-    def _rewrite(self, file: ActiveFile, positions: tuple[str, str, str]) -> list[DataFile] | None:
-        if not self._holds(file, positions):
+    def _rewrite(self, file: ActiveFile) -> list[DataFile] | None:
+        if not self._holds(file):
             return None
         kept = stored_columns(file, self._directory, self._columns)
         writer = TableWriter(Shape(str(self._directory), kept, compression=self._compression), self._tag)
         try:
             for batch in stored(file, self._directory, kept):
-                writer.write(batch.filter(pc.invert(self._mask(batch, file, positions))))
+                writer.write(batch.filter(pc.invert(self._mask(batch, file))))
             return [replace(made, partition_values=file.partition_values) for made in writer.finish()]
         except BaseException:
             writer.abort()
             raise
 
-    def _holds(self, file: ActiveFile, positions: tuple[str, str, str]) -> bool:
-        wanted = only(self._columns, (*positions, label_column(positions), REJECTED_AT))
+    def _holds(self, file: ActiveFile) -> bool:
         return any(
-            pc.any(self._mask(batch, file, positions)).as_py()
-            for batch in stored(file, self._directory, wanted)
+            pc.any(self._mask(batch, file)).as_py() for batch in stored(file, self._directory, self._searched)
         )
 
-    def _mask(self, batch: pa.RecordBatch, file: ActiveFile, positions: tuple[str, str, str]) -> pa.Array:
+    def _mask(self, batch: pa.RecordBatch, file: ActiveFile) -> pa.Array:
         """Which rows are to be deleted."""
-        topic, partition, offset = (_column(batch, file, name) for name in positions)
-        labels = labels_of(batch, positions)
+        topic, partition, offset = (_column(batch, file, name) for name in self._positions)
+        labels = labels_of(batch, self._positions)
         mask = pa.repeat(pa.scalar(False), batch.num_rows)
         for where, rows in self._rows.items():
             here = pc.and_(pc.equal(topic, where.topic), pc.equal(partition, where.partition))

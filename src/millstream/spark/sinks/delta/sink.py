@@ -32,10 +32,10 @@ from millstream.spark.sinks.base import (
 )
 from millstream.spark.sinks.delta import schema as delta_schema
 from millstream.spark.sinks.delta.errors import TROUBLE, explained
-from millstream.spark.sinks.delta.log import newest_version
+from millstream.spark.sinks.delta.log import LOG, named_files, newest_version
 from millstream.spark.sinks.delta.lost import LostRanges
 from millstream.spark.sinks.delta.output import DeltaWriter
-from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, remove, unpack
+from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, missing_files, remove, unpack
 from millstream.spark.sinks.delta.parquet.reading import (
     last_position,
     positions_of,
@@ -46,11 +46,13 @@ from millstream.spark.sinks.delta.progress import application, encode, pinned
 from millstream.spark.sinks.delta.readmit import Deletions, refuse_half_replaced, repaired_rows
 from millstream.spark.sinks.delta.replace import Remover, refuse_append_only, rows_to_delete
 from millstream.spark.sinks.delta.steps import Step, conflict, described
-from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table, is_named, missing_files
+from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table
 
 log = logging.getLogger("millstream.spark")
 
 TARGET_FILE_SIZE: Final = 128 << 20
+_CLOCKS_SECONDS: Final = 3_600.0
+"""How far the clocks of machines that share a directory may differ."""
 COMPRESSIONS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
 
 
@@ -240,7 +242,7 @@ class DeltaSink:
                 if found != step.before:
                     raise conflict(f"delta:{table.directory}", step.advance, step.before, found)
             self._check_fit(table, snapshot, files)
-            replaced = remover.plan(snapshot, positions_of(snapshot), frozenset())
+            replaced = remover.plan(snapshot, frozenset())
             transactions = [
                 transaction
                 for step in steps
@@ -259,7 +261,7 @@ class DeltaSink:
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         try:
             for table, files in zip((self._rows, self._rejected), unpack(written), strict=True):
-                if files and not is_named(table.directory, files):
+                if files and not _is_named(table.directory, files):
                     for file in files:
                         remove(table.directory, file.path)
         except (SinkError, *TROUBLE, ValueError) as error:
@@ -339,7 +341,7 @@ class DeltaSink:
             active = {file.path for file in snapshot.files()}
             new = [file for file in files if file.path not in active]
             self._check_fit(table, snapshot, new)
-            replaced = remover.plan(snapshot, positions_of(snapshot), frozenset(f.path for f in files))
+            replaced = remover.plan(snapshot, frozenset(f.path for f in files))
             if not new and not replaced.remove:
                 return None
             return CommitPlan([*new, *replaced.add], replaced.remove)
@@ -385,3 +387,11 @@ def _progress(snapshot: DeltaSnapshot | None, name: str) -> Progress | None:
 
 def _beside(directory: Path, suffix: str) -> Path:
     return directory.with_name(directory.name + suffix)
+
+
+def _is_named(directory: Path, files: Iterable[DataFile]) -> bool:
+    """Whether any version of the table names one of these files, including older versions."""
+    if not (directory / LOG).is_dir():
+        return False
+    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
+    return not named_files(directory, since).isdisjoint(file.path for file in files)

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,6 @@ from millstream.spark.sinks.delta.log import (
     LogView,
     Restore,
     commit_path,
-    named_files,
     newest_version,
     read_commit,
 )
@@ -49,8 +48,6 @@ _random: Final = random.Random()
 """Our own generator: the program's is neither read nor advanced."""
 _PATIENCE_SECONDS: Final = 120.0
 """How long a commit is retried while other commits come first."""
-_CLOCKS_SECONDS: Final = 3_600.0
-"""How far the clocks of machines that share a directory may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,24 +376,3 @@ def _active(row: Mapping[str, Any]) -> ActiveFile:
 
 def _under(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
-
-
-def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
-    """The files that tasks reported and that are missing, or have another size."""
-    gone = []
-    for file in files:
-        try:
-            found = (directory / file.path).stat().st_size
-        except OSError:
-            found = -1
-        if found != file.size:
-            gone.append(file.path)
-    return gone
-
-
-def is_named(directory: Path, files: Iterable[DataFile]) -> bool:
-    """Whether any version of the table names one of these files, including older versions."""
-    if not (directory / LOG).is_dir():
-        return False
-    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
-    return not named_files(directory, since).isdisjoint(file.path for file in files)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from millstream.model import TopicPartition
-from millstream.spark.reading.schema import arrow_schema
+from millstream.spark.reading.schema import rejected_schema
 from millstream.spark.sinks.base import Position, SinkError, Tables, Written, label_column
 from millstream.spark.sinks.json_values import headers_of
 from millstream.spark.sinks.postgres.database import Connection, without_timeouts
@@ -19,7 +19,6 @@ from millstream.spark.sinks.postgres.names import REJECTED, TableName, placed
 from millstream.spark.sinks.postgres.relations import read_columns
 from millstream.spark.sinks.postgres.tables import REJECTED_POSITIONS
 
-_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _GIVEN: Final = sql.SQL(
     "unnest(%s::text[], %s::int[], %s::bigint[], %s::text[]) AS given(topic_, partition_, offset_, label_)"
 )
@@ -113,19 +112,11 @@ def _check_done(connection: Connection, name: TableName, given: _Given) -> None:
         )
 
 
-def schema() -> pa.Schema:
-    """The columns of the rejected rows."""
-    record: pa.Schema = arrow_schema(_OF_RECORD)
-    for field in (pa.field("reason", pa.string()), pa.field("rejected_at", pa.timestamp("us", "UTC"))):
-        record = record.append(field)
-    return record
-
-
 def read_rejected(connection: Connection, name: TableName, limit: int | None) -> pa.Table:
     """The newest rejected rows, at most ``limit`` of them, newest last."""
     columns = _columns(connection, name)
     if columns is None:
-        return schema().empty_table()
+        return rejected_schema().empty_table()
     newest = sql.SQL('ORDER BY rejected_at DESC, topic DESC, "partition" DESC, "offset" DESC LIMIT {}')
     found = connection.execute(_select(columns, name.rejected) + newest.format(sql.Literal(limit))).fetchall()
     return _table(reversed(found), columns)
@@ -138,7 +129,7 @@ class Pages:
 
     def __init__(self, connection: Connection, name: TableName) -> None:
         columns = _columns(connection, name)
-        self._columns = schema() if columns is None else columns
+        self._columns = rejected_schema() if columns is None else columns
         self._left: list[tuple[sql.SQL, int, int]] = []
         """The table or its partitions: the next block to read, and the number of blocks."""
         if columns is not None:
@@ -174,7 +165,8 @@ def _columns(connection: Connection, name: TableName) -> pa.Schema | None:
     if there is None:
         return None
     label = label_column(REJECTED_POSITIONS)
-    return schema().append(pa.field(label, pa.string())) if label in there else schema()
+    schema: pa.Schema = rejected_schema()
+    return schema.append(pa.field(label, pa.string())) if label in there else schema
 
 
 def _select(columns: pa.Schema, table: sql.Composable) -> sql.Composed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from millstream.errors import MissingExtraError, MisuseError
@@ -246,9 +245,8 @@ def _read_lost(connection: Connection, name: TableName, group_id: str) -> list[L
         ).format(placed(name.lost)),
         [group_id],
     )
-    return [LostRange(*_typed(row)) for row in found]
-
-
-def _typed(row: tuple[Any, ...]) -> tuple[str, int, int, int, Loss, datetime]:
-    topic, partition, start, end, reason, noticed_at = row
-    return topic, partition, start, end, Loss(reason), noticed_at
+    rows: list[tuple[Any, ...]] = found.fetchall()
+    return [
+        LostRange(topic, partition, start, end, Loss(reason), noticed_at)
+        for topic, partition, start, end, reason, noticed_at in rows
+    ]

@@ -27,7 +27,7 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.model import TopicPartition
-from millstream.spark.reading.schema import arrow_schema
+from millstream.spark.reading.schema import rejected_schema
 from millstream.spark.sinks.base import (
     Advance,
     Cycle,
@@ -46,7 +46,6 @@ from millstream.spark.sinks.topic.rows import TopicWriter, rows_of, source_of
 
 PROGRESS: Final = "_progress"
 REJECTED: Final = "_rejected"
-_OF_RECORD: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _ADDED_HEADERS: Final = 4
 _POLICY: Final = "cleanup.policy"
 _COMPACT: Final = "compact"
@@ -236,15 +235,12 @@ class TopicSink:
         )
 
     def read_rejected(self, limit: int | None = None) -> pa.Table:
-        schema = arrow_schema(_OF_RECORD)
-        schema = schema.append(pa.field("reason", pa.string()))
-        schema = schema.append(pa.field("rejected_at", pa.timestamp("us", "UTC")))
         found = self._read_rejected()
         if limit is None:
             rows = sorted(found, key=_newness)
         else:
             rows = heapq.nlargest(limit, found, key=_newness)[::-1]
-        return pa.Table.from_pylist(rows, schema)
+        return pa.Table.from_pylist(rows, rejected_schema())
 
     def _read_rejected(self) -> Iterator[dict[str, Any]]:
         log = self._open()

@@ -147,6 +147,19 @@ class TableWriter:
         del self._open[values]  # only now: abort() deletes a file that failed to close
 
 
+def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
+    """The files that tasks reported and that are missing, or have another size."""
+    gone = []
+    for file in files:
+        try:
+            found = (directory / file.path).stat().st_size
+        except OSError:
+            found = -1
+        if found != file.size:
+            gone.append(file.path)
+    return gone
+
+
 def remove(directory: Path, path: str) -> None:
     """Delete a file that no commit names; if that fails, it stays as litter."""
     with suppress(OSError):
