@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation: ``python docs/generate.py`` (``make docs`` does it).
 
-A page marks each with ``<!-- generated: NAME -->`` and ``<!-- end -->``; what stands between them comes from
-the code. ``--check`` writes nothing, and fails where a page is out of date: the tests call it so.
+A page marks each part with ``<!-- generated: NAME -->`` and ``<!-- end -->``; the text between them comes
+from the code. ``--check`` writes nothing, and fails if a page is out of date; the tests use it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def source_table() -> str:
 
 
 def picture(mermaid: str) -> str:
-    """A drawing, as Markdown has it."""
+    """Return a Mermaid drawing in Markdown."""
     return f"```mermaid\n{mermaid}```\n"
 
 
@@ -144,12 +144,12 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """A page with its generated parts as the code has them now."""
+    """Return a page with its generated parts up to date."""
     return PART.sub(lambda part: f"{part['begin']}\n{PARTS[part['name']]()}\n{part['end']}", text)
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or check them; the exit code says whether they are up to date."""
+    """Write the pages, or with ``--check`` only check them; return the exit code."""
     stale = [page for page in sorted(DOCS.glob("*.md")) if filled(page.read_text()) != page.read_text()]
     if arguments == ["--check"]:
         for page in stale:

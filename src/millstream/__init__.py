@@ -1,7 +1,7 @@
 """millstream: Kafka's consumer system in Python, with an embedded broker.
 
-The public names. Each is imported when it is first used, so that ``import millstream`` costs little and the
-command line starts at once; ``millstream.errors`` holds the exceptions.
+The public names. Each is imported when it is first used, so that ``import millstream`` is fast; the
+exceptions are in ``millstream.errors``.
 """
 
 from __future__ import annotations

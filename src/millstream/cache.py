@@ -1,4 +1,4 @@
-"""Where small files are kept that can always be made again."""
+"""The user's cache directory, for small files that can always be recreated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """The product's directory in the user's cache, made if it is missing.
+    """Return millstream's cache directory, and create it if it is missing.
 
-    Raises OSError where there is none to be had: no home, or not one to write to.
+    Raises OSError when there is no home directory, or it cannot be written.
     """
     cache = os.environ.get("XDG_CACHE_HOME")
     try:
         place = (Path(cache) if cache else Path.home() / ".cache") / "millstream"
-    except RuntimeError as error:  # this is how pathlib says that there is no home
+    except RuntimeError as error:  # raised by pathlib when there is no home
         raise FileNotFoundError("the user has no home directory") from error
     place.mkdir(parents=True, exist_ok=True)
     return place

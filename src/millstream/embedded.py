@@ -1,7 +1,7 @@
 """EmbeddedBroker: the broker as a context manager, for programs and tests.
 
-The broker runs in a process of its own, so that it neither shares the interpreter's lock with the program nor
-dies half-way with it: when the program ends in any way, the broker sees its pipe close and stops cleanly.
+The broker runs in a process of its own, so that it does not share the interpreter lock with the program. When
+the program ends, in whatever way, the broker sees its pipe close and stops cleanly.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class EmbeddedBroker:
         with EmbeddedBroker() as broker:
             producer = Producer(bootstrap_servers=broker.bootstrap_servers)
 
-    ``data`` is the directory that keeps the topics; without it they are thrown away at the end. ``listen`` is
-    the address; port 0 takes any free one. ``settings`` are Kafka's own broker settings by their names.
+    ``data``: the directory of the topics; without it they are deleted at the end.
+    ``listen``: the address; port 0 takes any free one.
+    ``settings``: Kafka's broker settings by their names.
+    ``allow_remote``: accept a ``listen`` that other machines can reach.
     """
 
     def __init__(
@@ -52,8 +54,6 @@ class EmbeddedBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self._address = ""
 
-    # --- the user's side
-
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients, as ``host:port``."""
@@ -63,7 +63,7 @@ class EmbeddedBroker:
 
     @property
     def data(self) -> Path:
-        """The directory with the topics."""
+        """The directory of the topics."""
         if self._given_data is not None:
             return self._given_data
         if self._temporary is None:
@@ -72,13 +72,13 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """The broker's process."""
+        """The process id of the broker."""
         if self._process is None:
             raise ClosedError("the embedded broker is not running")
         return self._process.pid
 
     def start(self) -> Self:
-        """Start, and return when clients can connect. Starting again after ``stop`` keeps port and data."""
+        """Start, and return when clients can connect. A start after ``stop`` has the same port and data."""
         if self._process is not None:
             return self
         process = subprocess.Popen(
@@ -100,11 +100,11 @@ class EmbeddedBroker:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End at once, as a crash would: for tests of what survives one."""
+        """End at once, like a crash: for tests of what survives one."""
         self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """Stop, and throw the data away unless a directory was given."""
+        """Stop, and delete the data unless a directory was given."""
         self.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -121,10 +121,8 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    # --- the process
-
     def _handshake(self, process: subprocess.Popen[bytes]) -> str:
-        """Tell the process what to do, and wait for its one line of answer."""
+        """Send the process its configuration, wait for its answer, and return its address."""
         order: dict[str, Any] = {
             "data": str(self.data),
             "listen": self._listen,
@@ -158,7 +156,7 @@ class EmbeddedBroker:
 
 
 def _read_line(pipe: IO[bytes]) -> bytes:
-    """The first line that comes, within the time that a start may take; empty at the end of the pipe."""
+    """Return the first line, empty at the end of the pipe; raise when it takes ``_START_SECONDS``."""
     deadline = time.monotonic() + _START_SECONDS
     line = b""
     while not line.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Optional parts: packages that ``pip install millstream`` leaves out, and how to ask for them."""
+"""Optional dependencies: packages that only ``pip install millstream[extra]`` installs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from millstream.errors import MissingExtraError
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import a package that ``millstream[extra]`` installs; raise MissingExtraError when it is not there.
+    """Import a package that ``millstream[extra]`` installs; raise MissingExtraError when it is not installed.
 
-    A package that is there but fails to import raises its own error: installing it again would not help.
+    An installed package that fails to import raises its own error: installing it again would not help.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The values users and every layer share. All are immutable; none knows about bytes, sockets or time."""
+"""Immutable values that users and every layer share: TopicPartition, OffsetAndMetadata and others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ Header = tuple[str, bytes | None]
 """One record header: a name, and bytes that may be null."""
 
 RESET_METADATA: Final = "millstream-reset"
-"""What is committed along with an offset that somebody chose on purpose (``millstream group reset``). A load
-knows by it that it shall follow."""
+"""The metadata of an offset that was set on purpose (``millstream group reset``): a load continues there."""
 
 
 class TopicPartition(NamedTuple):
@@ -25,7 +24,7 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp: the producer, or the broker as it appended. As on the wire."""
+    """Who set a record's timestamp: the producer, or the broker when it appended. Values as on the wire."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -33,7 +32,7 @@ class TimestampType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What a group commits for a partition: the next offset to read, with a note of the committer's."""
+    """What a group commits for a partition: the next offset to read, with the committer's metadata."""
 
     offset: int
     metadata: str = ""
@@ -42,7 +41,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """An offset found by time, with the timestamp of the record that lies there."""
+    """An offset found by time, with the timestamp of its record."""
 
     offset: int
     timestamp: int
@@ -51,7 +50,7 @@ class OffsetAndTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where the broker put a record. ``offset`` is -1 with acks=0, which never learns it."""
+    """Where the broker stored a record. ``offset`` is -1 with acks=0, as there is no answer."""
 
     topic: str
     partition: int

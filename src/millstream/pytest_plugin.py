@@ -1,7 +1,6 @@
-"""Fixtures for tests that need Kafka: a broker for the session, a fresh topic for each test, and a reader
-that waits for what should arrive.
+"""pytest fixtures for tests that need Kafka: a broker per session, a topic per test, and a waiting reader.
 
-They come with the package: a test only has to name them::
+They are installed with the package: a test only has to name them::
 
     def test_orders(millstream_broker, millstream_topic, millstream_records):
         with Producer(bootstrap_servers=millstream_broker.bootstrap_servers) as producer:
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "millstream_topic(partitions=1, configs=None): the shape of the topic that the fixture makes",
+        "millstream_topic(partitions=1, configs=None): the topic that the fixture creates",
     )
 
 
 @pytest.fixture(scope="session")
 def millstream_broker() -> Iterator[EmbeddedBroker]:
-    """An embedded broker that lives as long as the test session, on a free port of this machine."""
+    """An embedded broker for the test session, on a free port of this machine."""
     from millstream.embedded import EmbeddedBroker
 
     with EmbeddedBroker() as broker:
@@ -45,7 +44,7 @@ def millstream_broker() -> Iterator[EmbeddedBroker]:
 def millstream_topic(millstream_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new topic, named after the test, and deleted after it.
 
-    It has one partition, or what ``@pytest.mark.millstream_topic(partitions=4, configs={…})`` says.
+    It has one partition, or what ``@pytest.mark.millstream_topic(partitions=4, configs={…})`` sets.
     """
     from millstream.admin import Admin
 
@@ -62,9 +61,9 @@ def millstream_topic(millstream_broker: EmbeddedBroker, request: pytest.FixtureR
 def millstream_records(millstream_broker: EmbeddedBroker) -> Callable[..., list[Record]]:
     """Wait for records: ``millstream_records(topic, count, timeout=10.0, **consumer_settings)``.
 
-    Reads the topic from its beginning, without a group, until ``count`` records are there, and returns all
-    that came by then in the order of their offsets, partition by partition. A test that waits in vain fails
-    with what did come, and with what the consumer says about it.
+    Reads the topic from its beginning, without a group, until ``count`` records were read, and returns all
+    that were read, by partition and offset. After ``timeout`` seconds the test fails, with the last records
+    that were read and the consumer's diagnosis.
     """
 
     def wait(topic: str, count: int, *, timeout: float = 10.0, **settings: object) -> list[Record]:

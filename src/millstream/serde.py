@@ -86,17 +86,17 @@ def _boolean_from_bytes(raw: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """A format with a name. ``poll_arrow``, the command line and the documentation derive from it."""
+    """A format with a name. ``poll_arrow``, the command line and the documentation derive from it.
+
+    ``encoding`` and ``python`` describe the bytes and the deserialized value, for the documentation.
+    ``serialize`` and ``deserialize`` are None for Avro, which needs a schema, or fastavro, to make them.
+    """
 
     name: str
     encoding: str
-    """What the bytes are, in the documentation's words."""
     python: str
-    """What a deserialized value is, in the documentation's words."""
     serialize: Serializer | None
-    """None where a schema is needed to write."""
     deserialize: Deserializer | None
-    """None for Avro, whose reader is made when it is asked for."""
     arrow: str | None = None
     """The name of pyarrow's function for the type of ``poll_arrow``'s column; None without one."""
     layout: str | None = None

@@ -163,12 +163,10 @@ _READERS: dict[type[Settings], dict[str, Reader | None]] = {}
 
 def _readers(cls: type[Settings]) -> dict[str, Reader | None]:
     """Return the reader of each setting of a class; None where any object is accepted."""
-    found = _READERS.get(cls)
-    if found is None:
+    if cls not in _READERS:
         hints = get_type_hints(cls, include_extras=True)
-        found = {each.name: _reader_of(hints[each.name]) for each in fields(cls)}
-        _READERS[cls] = found
-    return found
+        _READERS[cls] = {each.name: _reader_of(hints[each.name]) for each in fields(cls)}
+    return _READERS[cls]
 
 
 def _reader_of(hint: object) -> Reader | None:

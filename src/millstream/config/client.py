@@ -30,21 +30,12 @@ Serde = str | Callable[..., object]
 BufferBytes = Annotated[int, Integer(-1, INT_MAX)]
 """The size of a socket's buffer; -1 leaves it to the operating system."""
 IdleMs = Annotated[int, Integer(-1, LONG_MAX)]
-"""A time after which something idle is closed; -1 is never."""
+"""The time after which an idle connection is closed; -1 keeps it."""
 
-# The meanings of settings that more than one client declares, each with its own default.
-RECEIVE_BUFFER: Final = (
-    "The socket's receive buffer; -1 leaves it to the system. Raise it on fast networks with a long delay."
-)
-MAX_IDLE: Final = (
-    "An idle connection is closed after this time; -1 keeps it. Lower it behind firewalls that drop idle "
-    "connections."
-)
+# The meanings of settings that two clients declare, each with its own default.
+RECEIVE_BUFFER: Final = "The socket's receive buffer; -1 leaves it to the system."
+MAX_IDLE: Final = "An idle connection is closed after this time; -1 keeps it open."
 DEFAULT_API_TIMEOUT: Final = "The timeout of calls that are not given one."
-RETRIES: Final = (
-    "How often a request is sent again. Leave it: a time is the better limit, delivery_timeout_ms of a "
-    "producer and default_api_timeout_ms of an admin."
-)
 
 _NO_TLS = "TLS and SASL are not implemented yet, only plain connections are"
 NOT_YET: Final = "it is not implemented yet"
@@ -86,28 +77,18 @@ class ClientConfig(Settings):
         "topics of a pattern, sooner.",
     )
     receive_buffer_bytes: BufferBytes = setting(65_536, RECEIVE_BUFFER)
-    reconnect_backoff_max_ms: Long = setting(
-        1_000, "The longest pause between attempts to connect; at least reconnect_backoff_ms."
-    )
-    reconnect_backoff_ms: Long = setting(50, "The first pause before connecting again; it doubles each time.")
-    request_timeout_ms: Int = setting(
-        30_000, "How long one request may take before it is given up and sent again."
-    )
-    retry_backoff_max_ms: Long = setting(
-        1_000, "The longest pause before a failed request is sent again; at least retry_backoff_ms."
-    )
-    retry_backoff_ms: Long = setting(
-        100, "The first pause before a failed request is sent again; it doubles each time."
-    )
+    reconnect_backoff_max_ms: Long = setting(1_000, "The longest pause between attempts to connect.")
+    reconnect_backoff_ms: Long = setting(50, "The first pause before connecting again; doubles each time.")
+    request_timeout_ms: Int = setting(30_000, "How long a request may take before it is sent again.")
+    retry_backoff_max_ms: Long = setting(1_000, "The longest pause before a failed request is sent again.")
+    retry_backoff_ms: Long = setting(100, "The first pause before a failed request is sent again; doubles.")
     security_protocol: Annotated[str, _read_security_protocol] = setting(
         "PLAINTEXT", "Only PLAINTEXT so far."
     )
     send_buffer_bytes: BufferBytes = setting(131_072, "The socket's send buffer; -1 leaves it to the system.")
-    socket_connection_setup_timeout_max_ms: Long = setting(
-        30_000, "The longest time that connecting may take, after doubling."
-    )
+    socket_connection_setup_timeout_max_ms: Long = setting(30_000, "The longest timeout of connecting.")
     socket_connection_setup_timeout_ms: Long = setting(
-        10_000, "How long connecting may take at first; it doubles each time."
+        10_000, "The first timeout of connecting; doubles each time."
     )
 
     REFUSED: ClassVar = {

@@ -86,13 +86,9 @@ class ConsumerConfig(ClientConfig):
         "Whether poll() and close() commit automatically; false without a group_id. Turn it off when a "
         "record is done only after your own work.",
     )
-    exclude_internal_topics: Flag = setting(
-        True, "Whether a pattern leaves out topics such as `__consumer_offsets`."
-    )
+    exclude_internal_topics: Flag = setting(True, "Whether a pattern leaves out `__consumer_offsets`.")
     fetch_max_bytes: Int = setting(52_428_800, "The most bytes in one fetch response, of all partitions.")
-    fetch_max_wait_ms: Int = setting(
-        500, "How long the broker waits for fetch_min_bytes before it answers with less."
-    )
+    fetch_max_wait_ms: Int = setting(500, "How long the broker waits for fetch_min_bytes at most.")
     fetch_min_bytes: Int = setting(
         1, "The broker answers when it has this much. Raise it for fewer, larger responses with more latency."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from millstream.config.client import RECEIVE_BUFFER, RETRIES, BufferBytes, ClientConfig, Serde
+from millstream.config.client import RECEIVE_BUFFER, BufferBytes, ClientConfig, Serde
 from millstream.errors import ConfigError
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Flag, Int, Integer, Long, PositiveInt, setting
 from millstream.wire.records.codecs import CODECS, CompressionLevels
@@ -37,9 +37,7 @@ class ProducerConfig(ClientConfig, CompressionLevels):
     batch_size: Int = setting(
         16_384, "The most bytes in one batch of a partition. Raise it, with linger_ms, for throughput."
     )
-    buffer_memory: Long = setting(
-        33_554_432, "The most bytes that wait to be sent; send() blocks when they are reached."
-    )
+    buffer_memory: Long = setting(33_554_432, "The most bytes that wait to be sent; then send() blocks.")
     compression_type: Annotated[str, Choice(CODECS)] = setting(
         "none", f"How batches are compressed: {', '.join(CODECS)}. lz4 takes little time, zstd little space."
     )
@@ -55,18 +53,18 @@ class ProducerConfig(ClientConfig, CompressionLevels):
         "bytes", "How keys become bytes: a name from the list below, or a callable to bytes."
     )
     linger_ms: Long = setting(
-        5, "How long a batch waits for more records. 0 for latency, 20 to 100 for throughput."
+        5, "How long a batch waits for more records: 0 for latency, 20 to 100 for throughput."
     )
     max_block_ms: Long = setting(60_000, "How long send() waits for memory or metadata.")
-    max_in_flight_requests_per_connection: PositiveInt = setting(
-        5, "Requests in flight at once; at most 5 with enable_idempotence."
-    )
+    max_in_flight_requests_per_connection: PositiveInt = setting(5, "At most 5 with enable_idempotence.")
     max_request_size: Int = setting(1_048_576, "The largest record, and the largest request, in bytes.")
     metadata_max_idle_ms: Annotated[int, Integer(5_000, LONG_MAX)] = setting(
         300_000, "The metadata of a topic is dropped after this time without a send."
     )
     receive_buffer_bytes: BufferBytes = setting(32_768, RECEIVE_BUFFER)
-    retries: Int = setting(INT_MAX, RETRIES)
+    retries: Int = setting(
+        INT_MAX, "How often a request is sent again. Leave it: delivery_timeout_ms is the better limit."
+    )
     value_serializer: Serde = setting(
         "bytes", "How values become bytes: a name from the list below, or a callable to bytes."
     )

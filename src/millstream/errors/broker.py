@@ -1,7 +1,7 @@
-"""What a broker answers: one exception class for each error code, with the action its caller should take.
+"""The errors that a broker answers: one class for each code, with the action for the caller.
 
 A class is named after its code: ``OFFSET_OUT_OF_RANGE`` is ``OffsetOutOfRangeError``. Its docstring is also
-its message. The codes that few programs ever see have theirs in ``rare``.
+its message. The errors that few programs ever see are in ``rare``.
 """
 
 from __future__ import annotations
@@ -266,10 +266,6 @@ class KafkaStorageError(BrokerError, action=Action.REFRESH_METADATA):
     """The broker's disk is full or failing: nothing was acknowledged. Check the disk; its log says more."""
 
 
-class LogDirNotFoundError(BrokerError):
-    """The broker has no such log directory."""
-
-
 class SaslAuthenticationFailedError(BrokerError, action=Action.FATAL):
     """The broker did not accept the user's name and credentials."""
 
@@ -286,36 +282,12 @@ class GroupIdNotFoundError(BrokerError):
     """There is no such group: check its name."""
 
 
-class FetchSessionIdNotFoundError(BrokerError, action=Action.RETRY):
-    """The broker has dropped this fetch session: fetch again with a new one."""
-
-
-class InvalidFetchSessionEpochError(BrokerError, action=Action.RETRY):
-    """The fetch session is out of step: fetch again with a new one."""
-
-
 class TopicDeletionDisabledError(BrokerError):
     """The broker's delete.topic.enable forbids deleting topics."""
 
 
-class FencedLeaderEpochError(BrokerError, action=Action.REFRESH_METADATA):
-    """The client's metadata is older than the partition's leader."""
-
-
-class UnknownLeaderEpochError(BrokerError, action=Action.RETRY):
-    """The client's metadata is newer than what this broker knows."""
-
-
 class UnsupportedCompressionTypeError(BrokerError):
     """The records are compressed in a way that this version of the request cannot carry."""
-
-
-class OffsetNotAvailableError(BrokerError, action=Action.RETRY):
-    """The partition's new leader does not know the end of the log yet."""
-
-
-class MemberIdRequiredError(BrokerError, action=Action.REJOIN):
-    """The coordinator has given the member an id: it must join again with it."""
 
 
 class GroupMaxSizeReachedError(BrokerError):
@@ -326,24 +298,12 @@ class FencedInstanceIdError(BrokerError, action=Action.FATAL):
     """Another member has joined with this group_instance_id: close this one, and give each its own."""
 
 
-class ElectionNotNeededError(BrokerError):
-    """The partition has the leader it should have."""
-
-
-class NoReassignmentInProgressError(BrokerError):
-    """The partition is not being moved."""
-
-
 class GroupSubscribedToTopicError(BrokerError):
     """The group is subscribed to this topic, so its offsets stay: stop its members first."""
 
 
 class InvalidRecordError(BrokerError):
     """The broker refuses a record of this batch: for example, one without a key in a compacted topic."""
-
-
-class UnstableOffsetCommitError(BrokerError, action=Action.RETRY):
-    """An open transaction has yet to commit offsets of this group."""
 
 
 class ThrottlingQuotaExceededError(BrokerError, action=Action.RETRY):
@@ -360,11 +320,3 @@ class UnknownTopicIdError(BrokerError, action=Action.REFRESH_METADATA):
 
 class InconsistentTopicIdError(BrokerError, action=Action.REFRESH_METADATA):
     """The topic was deleted and created again: its id has changed."""
-
-
-class FetchSessionTopicIdError(BrokerError, action=Action.RETRY):
-    """The fetch session mixes topic names and ids: fetch again with a new one."""
-
-
-class RebootstrapRequiredError(BrokerError, action=Action.REFRESH_METADATA):
-    """The client's metadata is no longer usable: start again from bootstrap_servers."""

@@ -1,4 +1,4 @@
-"""The broker's answers that few programs ever see: their classes are made from a table."""
+"""The broker errors that few programs ever see: their classes are made from a table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from millstream.errors.codes import Action, ErrorCode
 
 _RARE: Final[Mapping[Action, Mapping[ErrorCode, str]]] = {
     Action.ABORT: {
+        ErrorCode.ELECTION_NOT_NEEDED: "The partition has the leader it should have.",
+        ErrorCode.LOG_DIR_NOT_FOUND: "The broker has no such log directory.",
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "The partition is not being moved.",
         ErrorCode.INVALID_FETCH_SIZE: "The fetch size is invalid.",
         ErrorCode.BROKER_NOT_AVAILABLE: "The broker is not available.",
         ErrorCode.STALE_CONTROLLER_EPOCH: "The request comes from a controller that was replaced.",
@@ -65,6 +68,8 @@ _RARE: Final[Mapping[Action, Mapping[ErrorCode, str]]] = {
         ErrorCode.STREAMS_TOPOLOGY_FENCED: "The topology is out of date.",
     },
     Action.REFRESH_METADATA: {
+        ErrorCode.FENCED_LEADER_EPOCH: "The client's metadata is older than the partition's leader.",
+        ErrorCode.REBOOTSTRAP_REQUIRED: "The metadata is unusable: start again from bootstrap_servers.",
         ErrorCode.REPLICA_NOT_AVAILABLE: "The broker has no replica of this partition at the moment.",
         ErrorCode.LISTENER_NOT_FOUND: "The partition's leader has no listener of the kind this client uses.",
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The partition's preferred leader is not available.",
@@ -76,12 +81,19 @@ _RARE: Final[Mapping[Action, Mapping[ErrorCode, str]]] = {
         ErrorCode.UNSUPPORTED_ASSIGNOR: "The group does not support this assignor.",
     },
     Action.RETRY: {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "The broker has dropped the fetch session: begin a new one.",
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH: "The fetch session is out of step: begin a new one.",
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: "The fetch session mixes names and ids: begin a new one.",
+        ErrorCode.OFFSET_NOT_AVAILABLE: "The partition's new leader does not know the end of the log yet.",
+        ErrorCode.UNKNOWN_LEADER_EPOCH: "The client's metadata is newer than what this broker knows.",
+        ErrorCode.UNSTABLE_OFFSET_COMMIT: "An open transaction has yet to commit offsets of this group.",
         ErrorCode.CONCURRENT_TRANSACTIONS: "The producer's previous transaction is still being completed.",
         ErrorCode.SHARE_SESSION_NOT_FOUND: "The broker has dropped this share session: begin a new one.",
         ErrorCode.INVALID_SHARE_SESSION_EPOCH: "The share session is out of step: begin a new one.",
         ErrorCode.SHARE_SESSION_LIMIT_REACHED: "The broker has reached its limit of share sessions.",
     },
     Action.REJOIN: {
+        ErrorCode.MEMBER_ID_REQUIRED: "The member was given an id: it must join again with it.",
         ErrorCode.FENCED_MEMBER_EPOCH: "The member's epoch is out of date: it must give up its partitions.",
     },
 }

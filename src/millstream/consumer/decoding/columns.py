@@ -26,6 +26,7 @@ from millstream.wire.records.batch_header import (
 )
 from millstream.wire.records.batches import RecordData, decode_batch, decompress_records
 from millstream.wire.records.codecs import decompress_into
+from millstream.wire.records.crc32c import array_crc32c
 
 if TYPE_CHECKING:
     import numpy as np
@@ -272,7 +273,7 @@ def _unharmed(loops: decode.DecoderKernels, data: NDArray[np.uint8], table: NDAr
         return loops.count_unharmed(data, starts, ends, crcs)
     checks = zip(starts.tolist(), ends.tolist(), crcs.tolist(), strict=True)
     for batch, (start, end, crc) in enumerate(checks):
-        if decode.checksum(data[start:end]) != crc:
+        if array_crc32c(data[start:end]) != crc:
             return batch
     return len(table)
 

@@ -11,12 +11,10 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from google_crc32c import value as crc32c_value
-
 from millstream.errors import CorruptBatch, UnsupportedMagic
 from millstream.model import TimestampType
 from millstream.wire.records.codecs import Codec
-from millstream.wire.records.crc32c import crc32c
+from millstream.wire.records.crc32c import array_crc32c, crc32c
 from millstream.wire.records.primitives import INT32_MAX, Buffer
 
 if TYPE_CHECKING:
@@ -244,5 +242,5 @@ def write_header(
     times = (base_timestamp, max_timestamp)
     view = batch.data
     _COVERED.pack_into(view, CRC_START, attributes, record_count - 1, *times, *producer, record_count)
-    checksum = int(crc32c_value(batch[CRC_START:]))
-    _UNCOVERED.pack_into(view, 0, 0, len(batch) - LOG_OVERHEAD, -1, MAGIC, checksum)
+    crc = array_crc32c(batch[CRC_START:])
+    _UNCOVERED.pack_into(view, 0, 0, len(batch) - LOG_OVERHEAD, -1, MAGIC, crc)

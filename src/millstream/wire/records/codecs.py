@@ -252,31 +252,28 @@ class Codec(IntEnum):
     the format as a stream) and its levels, if it has any. Its name in settings is ``label``.
     """
 
-    label: str
-    compressor: Callable[[Buffer, int | None], bytes]
-    decompressor: Callable[[Buffer, int], bytes] | None
-    levels: Levels | None
-
     NONE = 0, _store, _unstore
     GZIP = 1, _gzip, _gunzip, Levels(1, 9, default=_GZIP_DEFAULT)
     SNAPPY = 2, _snappy, _unsnappy
     LZ4 = 3, _lz4, None, Levels(1, 17, default=9, fast_default=True)
     ZSTD = 4, _zstd, None, Levels(-131_072, 22, default=_ZSTD_DEFAULT)
 
-    def __new__(
-        cls,
-        number: int,
+    def __new__(cls, number: int, *_: object) -> Self:
+        codec = int.__new__(cls, number)
+        codec._value_ = number
+        return codec
+
+    def __init__(
+        self,
+        _: int,
         compressor: Callable[[Buffer, int | None], bytes],
         decompressor: Callable[[Buffer, int], bytes] | None,
         levels: Levels | None = None,
-    ) -> Self:
-        codec = int.__new__(cls, number)
-        codec._value_ = number
-        codec.compressor, codec.decompressor, codec.levels = compressor, decompressor, levels
-        return codec
-
-    def __init__(self, *_: object) -> None:
+    ) -> None:
         self.label = self.name.lower()
+        self.compressor = compressor
+        self.decompressor = decompressor
+        self.levels = levels
 
 
 CODECS: Final = tuple(codec.label for codec in Codec)

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from google_crc32c import value as crc32c_value
-
 from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CONTROL_BIT,
@@ -348,11 +346,6 @@ class DecoderKernels:
     scan_text: Callable[[Bytes, Ints, Ints], int]
     count_unharmed: ChecksumLoop | None
     """See ``checksum_loop``; None where google-crc32c must be called for each batch."""
-
-
-def checksum(data: Bytes) -> int:
-    """Return the CRC-32C of an array, which google-crc32c reads without a copy, unlike a memoryview."""
-    return int(crc32c_value(data))
 
 
 @cache
