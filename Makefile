@@ -15,13 +15,13 @@ WORKERS ?= 2
 
 help:
 	@echo 'make install   set up $(VENV) with everything pinned in requirements.lock'
-	@echo 'make demo      see it work'
+	@echo 'make demo      run the demo: see it work'
 	@echo 'make test      run the tests'
 	@echo 'make check     formatting, lint, types and layers'
-	@echo 'make format    reformat, and fix what can be fixed'
+	@echo 'make format    reformat, and apply automatic fixes'
 	@echo 'make docs      write the generated parts of docs/, and build the site into site/'
 	@echo 'make bench     run the benchmarks'
-	@echo 'make lock      pin the newest dependencies anew'
+	@echo 'make lock      pin the newest versions of all dependencies'
 	@echo 'make clean     remove $(VENV), caches and builds'
 
 install: $(READY)

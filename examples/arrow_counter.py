@@ -1,4 +1,4 @@
-"""The country counter in columns: poll_arrow() returns all that is there as one Arrow record batch."""
+"""The country counter with columns: poll_arrow() returns all fetched records as one Arrow record batch."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Count until Ctrl-C, or until so many records were counted."""
+    """Count until Ctrl-C, or until ``--max-records`` were counted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -23,7 +23,7 @@ def main() -> None:
         Consumer(
             bootstrap_servers=options.bootstrap_servers,
             group_id=options.group,
-            value_deserializer="string",  # a column of strings; the keys stay binary
+            value_deserializer="string",  # a column of strings; keys stay binary
             auto_offset_reset="earliest",
         ) as consumer,
         suppress(KeyboardInterrupt),

@@ -1,4 +1,4 @@
-"""The country counter for asyncio: the same methods, awaited, and records by ``async for``."""
+"""The country counter with asyncio: the same methods as coroutines, and ``async for``."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from millstream import AsyncConsumer
 
 
 async def count(options: argparse.Namespace) -> None:
-    """Count until so many records were counted, or until the task is cancelled."""
+    """Count until ``--max-records`` were counted, or until the task is cancelled."""
     customers_by_country: Counter[str] = Counter()
     async with AsyncConsumer(
         bootstrap_servers=options.bootstrap_servers,

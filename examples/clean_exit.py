@@ -1,6 +1,6 @@
 """A clean exit: a signal calls wakeup(), poll() raises WakeupError, and close() leaves the group at once.
 
-wakeup() is the one method that may be called from a signal handler, or from another thread.
+Only wakeup() may be called from a signal handler or from another thread.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Asynchronous commits: commit_async() returns at once, and a callback hears what came of it.
+"""Asynchronous commits: commit_async() returns at once, and a callback gets the result.
 
-A commit that fails is not repeated, since a later one may have succeeded meanwhile: repeating the old one
-would move the group back. The next commit covers it anyway.
+A failed commit is not retried: a later one may have succeeded meanwhile, and retrying the old one would move
+the group back. The next commit covers it anyway.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def report(offsets: dict[TopicPartition, OffsetAndMetadata], error: Exception | 
 
 
 def main() -> None:
-    """Print and commit until Ctrl-C, or until so many records were printed."""
+    """Print and commit until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")

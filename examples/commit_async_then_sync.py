@@ -1,7 +1,7 @@
-"""Asynchronous commits while all is well, and a synchronous one at the end.
+"""Asynchronous commits while running, and a synchronous one at the end.
 
-One failed commit in between does not matter, as the next one covers it. The last one has no next one: so it
-is waited for, and repeated where that helps.
+A failed commit in between does not matter, as the next one covers it. Nothing covers the last one, so the
+program waits for it, and commit() retries it.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Print and commit until Ctrl-C, or until so many records were printed."""
+    """Print and commit until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")

@@ -1,7 +1,7 @@
-"""Automatic commits: poll() itself commits what earlier polls returned, at most once in an interval.
+"""Automatic commits: poll() commits what earlier polls returned, at most once per interval.
 
-Nothing to do, and nothing is lost, as long as one poll's records are dealt with before the next poll (or
-close). After a crash, what was read since the last commit is read again: here up to a second's worth.
+Nothing is lost if each poll's records are processed before the next poll (or close). After a crash, records
+since the last commit are read again: here at most a second's worth.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Print records until Ctrl-C, or until so many were printed."""
+    """Print records until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")

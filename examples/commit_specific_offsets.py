@@ -1,7 +1,7 @@
-"""Commit in the middle of a batch: keep track of the offsets, and say which ones to commit.
+"""Commit in the middle of a batch: track the offsets, and pass them to commit().
 
-commit() without offsets would cover all that poll() returned, also what is not done yet. What is committed
-is the offset of the next record to read: that of the last one done, plus one.
+commit() without offsets would cover all records that poll() returned, also those not processed yet. The
+committed offset is that of the next record to read: the last processed one plus one.
 """
 
 import argparse
@@ -12,12 +12,12 @@ from millstream import Consumer, OffsetAndMetadata
 
 
 def main() -> None:
-    """Print and commit until Ctrl-C, or until exactly so many records were printed."""
+    """Print and commit until Ctrl-C, or until exactly ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
     parser.add_argument("--group", default="commit-specific-offsets")
-    parser.add_argument("--every", type=int, default=1000, help="commit after so many records")
+    parser.add_argument("--every", type=int, default=1000, help="commit after this number of records")
     parser.add_argument("--max-records", type=int, default=sys.maxsize)
     options = parser.parse_args()
 

@@ -1,7 +1,7 @@
-"""Synchronous commits: deal with all records of a poll, then commit() and wait until it is stored.
+"""Synchronous commits: process all records of a poll, then commit() and wait until it is stored.
 
-commit() repeats what can be repeated. It raises CommitFailedError when the group has given this member's
-partitions to another: then the records since the last commit are read again, there.
+commit() retries retriable errors. It raises CommitFailedError if the partitions belong to another member now:
+that member reads the records since the last commit again.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from millstream.errors import CommitFailedError
 
 
 def main() -> None:
-    """Print and commit until Ctrl-C, or until so many records were printed."""
+    """Print and commit until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")

@@ -1,4 +1,4 @@
-"""Count customers per country: the smallest consumer that does something.
+"""Count customers per country: the smallest useful consumer.
 
 Start it twice: the two share the topic's partitions, and each counts its own part.
 """
@@ -13,7 +13,7 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Count until Ctrl-C, or until so many records were counted."""
+    """Count until Ctrl-C, or until ``--max-records`` were counted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -28,7 +28,7 @@ def main() -> None:
             group_id=options.group,
             key_deserializer="string",
             value_deserializer="string",
-            auto_offset_reset="earliest",  # a new group starts with the oldest record, not with the next one
+            auto_offset_reset="earliest",  # a new group starts with the oldest record
         ) as consumer,
         suppress(KeyboardInterrupt),
     ):
@@ -39,8 +39,8 @@ def main() -> None:
                 customers_by_country[record.value] += 1
             if records:
                 print(json.dumps(customers_by_country, sort_keys=True), flush=True)
-    # Leaving the block has closed the consumer: its offsets are committed, and the others of its group take
-    # over its partitions at once instead of after a time-out.
+    # The end of the block has closed the consumer: its offsets are committed, and other members take over its
+    # partitions at once instead of after the session timeout.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Your own assignor: members with more weight get more partitions.
 
-Every member sends its weight along with its subscription. The leader of the group, which is one of the
-members, divides the partitions. All members must have an assignor of this name.
+Every member sends its weight with its subscription. The group's leader, which is one of the members, assigns
+the partitions. All members must have an assignor with this name.
 """
 
 import argparse
@@ -22,11 +22,11 @@ class WeightedAssignor(Assignor):
         self.weight = weight
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """What the leader hears of this member."""
+        """What this member sends to the leader."""
         return str(self.weight).encode()
 
     def assign(self, cluster: ClusterView, members: Members) -> Mapping[str, Assignment]:
-        """Divide the partitions; only the leader is asked."""
+        """Assign the partitions. Called on the leader only."""
         weights = {member: int(each.user_data or b"1") for member, each in members.items()}
         hands: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic in sorted({topic for each in members.values() for topic in each.topics}):
@@ -38,10 +38,10 @@ class WeightedAssignor(Assignor):
 
 
 class Reporter(RebalanceListener):
-    """Says what this member reads after each rebalance."""
+    """Prints what this member reads after each rebalance."""
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Tell them."""
+        """Print them."""
         print("assigned", *partitions, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Your own deserializer: any callable from bytes. And what to do about bytes that it cannot read.
+"""Your own deserializer, which is any callable from bytes, and how to skip bytes that it cannot read.
 
-The error names the topic, partition and offset, and has the raw bytes. The position stays before the record:
-the consumer can try again, stop, or seek past it, as here.
+The error has the topic, partition, offset and raw bytes. The position stays before the record: the consumer
+can try again, stop, or seek past it, as here.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from millstream.errors import DeserializationError
 
 @dataclass(frozen=True)
 class Customer:
-    """What a value means."""
+    """A deserialized value."""
 
     name: str
     country: str
@@ -29,7 +29,7 @@ class Customer:
 
 
 def main() -> None:
-    """Print customers until Ctrl-C, or until so many records were read, good or bad."""
+    """Print customers until Ctrl-C, or until ``--max-records`` were read, good or bad."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customers")

@@ -1,8 +1,8 @@
-"""Count customers per country in a table: a load with SQL, right however often it runs.
+"""Count customers per country in a table: a load with SQL that is correct however often it runs.
 
-The query counts the records of each range that is loaded, and the table keeps these counts with their ranges.
-Run it again: only new records are counted. Rewind the group (``millstream group reset``) and run it again:
-what is loaded anew replaces what was counted before. The sum is always the number of customers.
+The query counts the records of each loaded range, and the table stores these counts with their ranges. Run it
+again: only new records are counted. Rewind the group (``millstream group reset``) and run it again: the new
+counts replace the earlier ones. The sum is always the number of customers.
 """
 
 import argparse
@@ -19,12 +19,12 @@ SUM = "SELECT country, sum(customers) AS customers FROM counts GROUP BY country"
 
 
 def main() -> None:
-    """Load what is new, and print what the table says then."""
+    """Load new records, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
     parser.add_argument("--group", default="CountryTable")
-    parser.add_argument("--table", default="countries", help="a directory, made when it is missing")
+    parser.add_argument("--table", default="countries", help="a directory, created if missing")
     options = parser.parse_args()
 
     spark = session("local[*]")
@@ -34,7 +34,7 @@ def main() -> None:
         group_id=options.group,
         bootstrap_servers=options.bootstrap_servers,
         sink=DeltaSink(options.table),
-        checks=["value IS NOT NULL"],  # a record without a country is kept apart, with this as the reason
+        checks=["value IS NOT NULL"],  # a record without a country is rejected, with this reason
         sql=COUNT,
     ).run_once()
     spark.stop()

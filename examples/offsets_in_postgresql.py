@@ -1,8 +1,8 @@
 """Exactly once: results and offsets in one transaction of a PostgreSQL database.
 
-The group only shares out the partitions. Where to go on is what the database says, which cannot differ from
-the results: both are stored, or neither is. Kill it at any moment, and start it again: no customer is missing
-or counted twice. Needs ``pip install 'millstream[postgres]'``.
+The group only assigns the partitions. The database says where to continue, and cannot disagree with the
+results: both are stored, or neither is. Kill it at any moment and start it again: no customer is missing or
+counted twice. Needs ``pip install 'millstream[postgres]'``.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SET customers = countries.customers + excluded.customers
 
 
 class Results(RebalanceListener):
-    """The customers of each country, with the offset that each partition is counted up to."""
+    """Customers per country, with the next offset of each partition."""
 
     def __init__(self, database: str) -> None:
         self._database = psycopg.connect(database, autocommit=True)
@@ -41,7 +41,7 @@ class Results(RebalanceListener):
                 self._database.execute(table)
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Go on where the database stands, whatever the group has committed."""
+        """Continue at the offsets in the database, whatever the group has committed."""
         for partition in partitions:
             found = self._database.execute(FIND, partition).fetchone()
             if found is None:
@@ -50,12 +50,12 @@ class Results(RebalanceListener):
                 consumer.seek(partition, found[0])
 
     def add(self, records: Records) -> int:
-        """Count, and remember how far, in one transaction; returns how many records were new.
+        """Count records and store their offsets in one transaction; returns the number of new records.
 
         A member that was stalled may come with records that another has stored meanwhile. Those are skipped.
         """
         new: list[Record] = []
-        # Rows are taken in one order by all members: two of them never wait for each other.
+        # All members lock rows in the same order, so that no two can deadlock.
         with self._database.transaction(), self._database.cursor() as cursor:
             for partition, part in sorted(records.by_partition().items()):
                 cursor.execute(BEGIN, partition)
@@ -67,12 +67,12 @@ class Results(RebalanceListener):
         return len(new)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
 
 def main() -> None:
-    """Count until Ctrl-C, or until so many records were counted."""
+    """Count until Ctrl-C, or until ``--max-records`` were counted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -91,7 +91,7 @@ def main() -> None:
             key_deserializer="string",
             value_deserializer="string",
             enable_auto_commit=False,
-            auto_offset_reset="none",  # should a stored offset be gone, say so instead of skipping
+            auto_offset_reset="none",  # raise an error if a stored offset is gone, instead of skipping
             session_timeout_ms=options.session_timeout_ms,
         ) as consumer,
         suppress(KeyboardInterrupt),

@@ -1,8 +1,8 @@
 """Exactly once: results and offsets in one transaction of a SQLite database.
 
-The group only shares out the partitions. Where to go on is what the database says, which cannot differ from
-the results: both are stored, or neither is. Kill it at any moment, and start it again: no customer is missing
-or counted twice.
+The group only assigns the partitions. The database says where to continue, and cannot disagree with the
+results: both are stored, or neither is. Kill it at any moment and start it again: no customer is missing or
+counted twice.
 """
 
 import argparse
@@ -28,14 +28,14 @@ SET customers = countries.customers + excluded.customers
 
 
 class Results(RebalanceListener):
-    """The customers of each country, with the offset that each partition is counted up to."""
+    """Customers per country, with the next offset of each partition."""
 
     def __init__(self, database: str) -> None:
         self._database = sqlite3.connect(database, timeout=60.0)
         self._database.executescript(TABLES)
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Go on where the database stands, whatever the group has committed."""
+        """Continue at the offsets in the database, whatever the group has committed."""
         for partition in partitions:
             found = self._database.execute(FIND, partition).fetchone()
             if found is None:
@@ -44,14 +44,14 @@ class Results(RebalanceListener):
                 consumer.seek(partition, found[0])
 
     def add(self, records: Records) -> int:
-        """Count, and remember how far, in one transaction; returns how many records were new.
+        """Count records and store their offsets in one transaction; returns the number of new records.
 
         A member that was stalled may come with records that another has stored meanwhile. Those are skipped.
         """
         new: list[Record] = []
         with self._database:  # commits at the end, or rolls back on an error
             for partition, part in sorted(records.by_partition().items()):
-                self._database.execute(BEGIN, partition)  # from here on, no other process writes
+                self._database.execute(BEGIN, partition)  # no other process can write from here on
                 [next_offset] = self._database.execute(FIND, partition).fetchone()
                 new += [record for record in part if record.offset >= next_offset]
                 self._database.execute(ADVANCE, (max(next_offset, part[-1].offset + 1), *partition))
@@ -60,12 +60,12 @@ class Results(RebalanceListener):
         return len(new)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
 
 def main() -> None:
-    """Count until Ctrl-C, or until so many records were counted."""
+    """Count until Ctrl-C, or until ``--max-records`` were counted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -84,7 +84,7 @@ def main() -> None:
             key_deserializer="string",
             value_deserializer="string",
             enable_auto_commit=False,
-            auto_offset_reset="none",  # should a stored offset be gone, say so instead of skipping
+            auto_offset_reset="none",  # raise an error if a stored offset is gone, instead of skipping
             session_timeout_ms=options.session_timeout_ms,
         ) as consumer,
         suppress(KeyboardInterrupt),

@@ -1,6 +1,6 @@
-"""Several members of a group in one program: one consumer per thread, and never one for two threads.
+"""Several group members in one program: one consumer per thread.
 
-The threads share the topic's partitions. Ctrl-C wakes all of them up: wakeup() may be called from anywhere.
+The threads share the topic's partitions. Ctrl-C stops all of them: wakeup() may be called from any thread.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from millstream.errors import WakeupError
 
 
 class Worker(threading.Thread):
-    """A thread with a consumer of its own."""
+    """A thread with its own consumer."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         super().__init__(name=name)
@@ -24,7 +24,7 @@ class Worker(threading.Thread):
         )
 
     def run(self) -> None:
-        """Count records until told to stop."""
+        """Count records until ``stop`` is called."""
         with self._consumer as consumer:
             consumer.subscribe([self._topic])
             try:
@@ -32,7 +32,7 @@ class Worker(threading.Thread):
                     records = consumer.poll(timeout=60.0)
                     self.count += len(records)
                     if records:
-                        # One write: print() makes two, and another thread may come in between.
+                        # One write: print() makes two, and another thread may print in between.
                         sys.stdout.write(f"{self.name}: {self.count} records\n")
                         sys.stdout.flush()
             except WakeupError:

@@ -1,4 +1,4 @@
-"""Write customers and the countries that they live in: something for the other examples to read."""
+"""Produce customers and their countries, for the other examples to read."""
 
 import argparse
 import random
@@ -10,7 +10,7 @@ COUNTRIES = ["Brazil", "China", "France", "India", "Japan", "Kenya", "Norway", "
 
 
 def main() -> None:
-    """Create the topic if it is missing, write to it, and say how much went where."""
+    """Create the topic if it is missing, write to it, and print the records per partition."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -26,14 +26,14 @@ def main() -> None:
 
     with Producer(
         bootstrap_servers=options.bootstrap_servers,
-        key_serializer="string",  # the key decides the partition: what concerns one customer stays in order
+        key_serializer="string",  # the key decides the partition: records of one customer stay in order
         value_serializer="string",
     ) as producer:
         sent = [
             producer.send(options.topic, random.choice(COUNTRIES), key=f"customer-{number}")
             for number in range(options.count)
         ]
-        partitions = [future.result().partition for future in sent]  # raises what went wrong, if anything
+        partitions = [future.result().partition for future in sent]  # raises the error if a send failed
     for partition in sorted(set(partitions)):
         print(f"{options.topic}-{partition}: {partitions.count(partition)} records")
 

@@ -1,6 +1,6 @@
-"""A rebalance listener: commit what is done before a partition goes to another member.
+"""A rebalance listener: commit before a partition goes to another member.
 
-Start it twice and stop one of them: each says which partitions come and go, and no record is printed twice.
+Start it twice and stop one of them: each prints its partitions, and no record is printed twice.
 """
 
 import argparse
@@ -11,27 +11,27 @@ from millstream import Consumer, RebalanceListener, Record, TopicPartition
 
 
 class Bookkeeper(RebalanceListener):
-    """Knows how far the work is done, and commits it in time. Called on the thread that polls."""
+    """Tracks processed offsets and commits them in time. Called on the polling thread."""
 
     def __init__(self) -> None:
         self.next_offsets: dict[TopicPartition, int] = {}
 
     def done(self, record: Record) -> None:
-        """Take note of a record that is dealt with."""
+        """Note that a record is processed."""
         self.next_offsets[record.topic_partition] = record.offset + 1
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Partitions that are new here; nothing of them has been read yet."""
+        """Called with new partitions, before any of their records are read."""
         print("assigned", " ".join(map(str, partitions)) or "nothing new", flush=True)
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Partitions that another member gets after this call: it goes on at what is committed now."""
+        """Called before another member gets these partitions. It continues at the committed offsets."""
         consumer.commit(self.next_offsets)
         self._forget(partitions)
         print("revoked", *partitions, flush=True)
 
     def on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Partitions that are gone, as this member was silent for too long: too late to commit."""
+        """Called when partitions are gone, as this member was silent for too long: too late to commit."""
         self._forget(partitions)
         print("lost", *partitions, flush=True)
 
@@ -41,7 +41,7 @@ class Bookkeeper(RebalanceListener):
 
 
 def main() -> None:
-    """Print and commit until Ctrl-C, or until so many records were printed."""
+    """Print and commit until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
@@ -59,7 +59,7 @@ def main() -> None:
             value_deserializer="string",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            partition_assignment_strategy="cooperative-sticky",  # only what has to move is revoked
+            partition_assignment_strategy="cooperative-sticky",  # only partitions that move are revoked
         ) as consumer,
         suppress(KeyboardInterrupt),
     ):

@@ -1,7 +1,7 @@
-"""Rewind: find the offsets of a moment in the past, and read everything from there again.
+"""Rewind: find the offsets of a time in the past, and read everything from there again.
 
-A position is one number per partition, and reading deletes nothing. Rewinding is how results are computed
-again after a bug was fixed.
+A position is one number per partition, and reading deletes nothing. Rewind to recompute results after a bug
+fix.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Read what was written in the last minutes, up to the end as it is now."""
+    """Read the records of the last minutes, up to the current end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")

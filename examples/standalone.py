@@ -1,6 +1,6 @@
-"""A consumer without a group: it takes the partitions that it wants, and shares them with nobody.
+"""A consumer without a group: it assigns itself all partitions.
 
-Nothing is rebalanced and nothing is committed. New partitions are its own business: it asks for them.
+Nothing is rebalanced and nothing is committed. The program looks for new partitions itself.
 """
 
 import argparse
@@ -12,11 +12,13 @@ from millstream import Consumer
 
 
 def main() -> None:
-    """Read all there is from the beginning, until Ctrl-C, or until so many records were printed."""
+    """Read everything from the beginning, until Ctrl-C, or until ``--max-records`` were printed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
-    parser.add_argument("--look-every", type=float, default=60.0, help="seconds between looks for partitions")
+    parser.add_argument(
+        "--look-every", type=float, default=60.0, help="seconds between checks for new partitions"
+    )
     parser.add_argument("--max-records", type=int, default=sys.maxsize)
     options = parser.parse_args()
 
@@ -36,7 +38,7 @@ def main() -> None:
                 look_at = time.monotonic() + options.look_every
                 partitions = consumer.partitions_for(options.topic)
                 if set(partitions) != consumer.assignment():
-                    consumer.assign(partitions)  # those that were read before go on where they are
+                    consumer.assign(partitions)  # known partitions keep their positions
                     print("reading", *partitions, flush=True)
             for record in consumer.poll(timeout=min(1.0, options.look_every)):
                 print(f"{record.topic}-{record.partition} @{record.offset}: {record.key} = {record.value}")

@@ -1,7 +1,7 @@
-"""A static member: with a group.instance.id of its own it may restart without a rebalance.
+"""A static member: with its own group.instance.id it can restart without a rebalance.
 
 Start two with different ids, then stop one and start it again within the session timeout: it gets its old
-partitions back, and the other one notices nothing. Two members with one id: the older is fenced.
+partitions back, without a rebalance. If two members have the same id, the older one is fenced.
 """
 
 import argparse
@@ -13,25 +13,27 @@ from millstream.errors import FencedInstanceIdError, WakeupError
 
 
 class Reporter(RebalanceListener):
-    """Says which partitions come and go."""
+    """Prints partitions as they change."""
 
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Tell them with the group's generation, which each rebalance raises."""
+        """Print them with the group's generation, which each rebalance increases."""
         print("assigned", *partitions, "in generation", consumer.group_metadata().generation_id, flush=True)
 
     def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Tell them."""
+        """Print them."""
         print("revoked", *partitions, flush=True)
 
 
 def main() -> None:
-    """Read until SIGTERM or SIGINT; neither makes a static member leave its group."""
+    """Read until SIGTERM or SIGINT. A static member does not leave its group then."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="customerCountries")
     parser.add_argument("--group", default="static-members")
     parser.add_argument("--instance-id", default="worker-1")
-    parser.add_argument("--session-timeout-ms", type=int, default=60_000, help="the time for a restart")
+    parser.add_argument(
+        "--session-timeout-ms", type=int, default=60_000, help="the time allowed for a restart"
+    )
     options = parser.parse_args()
 
     with Consumer(
