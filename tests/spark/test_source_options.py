@@ -119,7 +119,7 @@ def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
         ({"startingOffsets": '{"t": {"0": -3}}'}, "at least -2"),
         ({"startingOffsets": '{"t": {"x": 3}}'}, "whole numbers"),
         ({"startingOffsets": "{"}, "JSON"),
-        ({"startingOffsets": "{}"}, "no partition"),
+        ({"startingOffsets": "{}"}, "must name a partition"),
         ({"endingOffsets": "earliest"}, "latest or JSON"),
         ({"endingOffsets": '{"t": {"0": -2}}'}, "at least -1"),
         ({"startingTimestamp": "now"}, "whole number"),

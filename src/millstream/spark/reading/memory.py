@@ -17,12 +17,10 @@ _TOP_PAD: Final = -2
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
-_LARGEST_KEPT: Final = 32 << 20
-"""The largest threshold that the library accepts: larger arrays are always mapped apart."""
 _SETTINGS: Final = {
     _TRIM_THRESHOLD: 1 << 30,
     _TOP_PAD: 64 << 20,
-    _MMAP_THRESHOLD: _LARGEST_KEPT,
+    _MMAP_THRESHOLD: 32 << 20,  # the largest that the library accepts: larger arrays are always mapped
     _ARENA_MAX: 1,  # the thread that fetches fills what the one that decodes has freed
 }
 

@@ -61,12 +61,3 @@ def _put_back(key: str, consumer: Consumer) -> None:
     for process, _, oldest in surplus:
         if process == os.getpid():
             oldest.close(timeout=1.0)
-
-
-def close_idle() -> None:
-    """Close all idle consumers of this process."""
-    with _lock:
-        idle, _idle[:] = list(_idle), []
-    for process, _, consumer in idle:
-        if process == os.getpid():
-            consumer.close(timeout=1.0)

@@ -92,7 +92,8 @@ class _SessionOnDemand:
         self._daemon = None if spark.SparkContext._gateway else _prestart_daemon(master, settings)
         with quiet_java(), _daemon_address(self._daemon), _start_explained():
             self.sparkContext = spark.SparkContext.getOrCreate(conf)
-        _ship_to_cluster(cast("SparkSession", self), master)
+        if not master.startswith("local"):
+            ship(cast("SparkSession", self))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python's own lookups must not start a session
@@ -176,13 +177,9 @@ def _session(master: str, conf: Mapping[str, object]) -> SparkSession:
         builder = sql.SparkSession.builder.master(master).config(map=_settings(master, conf))
         with quiet_java(), _start_explained():
             spark = builder.getOrCreate()
-    _ship_to_cluster(spark, master)
-    return spark
-
-
-def _ship_to_cluster(spark: SparkSession, master: str) -> None:
     if not master.startswith("local"):
         ship(spark)
+    return spark
 
 
 def _settings(master: str, conf: Mapping[str, object], java_options: Sequence[str] = ()) -> dict[str, str]:

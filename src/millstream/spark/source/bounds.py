@@ -12,12 +12,7 @@ from millstream.spark.planning.offsets import EARLIEST, LATEST, ClusterOffsets, 
 from millstream.spark.planning.ranges import OffsetRange, ranges_between
 from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import SourceOptions
-from millstream.spark.source.values import (
-    NamedOffset,
-    OffsetBound,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
+from millstream.spark.source.values import NamedOffset, OffsetBound, SpecificOffsets, SpecificTimestamps
 
 
 def resolve(bound: OffsetBound, now: ClusterOffsets, client: SourceClient) -> Offsets:

@@ -16,12 +16,7 @@ from millstream.model import TopicPartition
 from millstream.settings import read_flag
 from millstream.spark.planning.offsets import LATEST
 from millstream.spark.source import values
-from millstream.spark.source.values import (
-    NamedOffset,
-    OffsetBound,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
+from millstream.spark.source.values import NamedOffset, OffsetBound, SpecificOffsets, SpecificTimestamps
 from millstream.suggestions import did_you_mean
 
 _KAFKA: Final = "kafka."
@@ -104,16 +99,10 @@ class SourceOptions:
         shown="`earliest`; a stream: `latest`",
     )
     starting_timestamp: int | None = _option(
-        "startingTimestamp",
-        values.not_negative,
-        None,
-        "start at the first record from this time on, in ms since 1970",
+        "startingTimestamp", values.natural, None, "start at this time, in milliseconds since 1970"
     )
     starting_timestamps: Mapping[TopicPartition, int] | None = _option(
-        "startingOffsetsByTimestamp",
-        values.numbers(0),
-        None,
-        'times by partition: `{"orders": {"0": 1700000000000}}`',
+        "startingOffsetsByTimestamp", values.numbers(0), None, 'as in `{"orders": {"0": 1700000000000}}`'
     )
     strategy: str = _option(
         "startingOffsetsByTimestampStrategy",
@@ -130,20 +119,13 @@ class SourceOptions:
         only="batches",
     )
     ending_timestamp: int | None = _option(
-        "endingTimestamp",
-        values.not_negative,
-        None,
-        "end before the first record from this time on; if there is none, at the end",
-        only="batches",
+        "endingTimestamp", values.natural, None, "end before this time", only="batches"
     )
     ending_timestamps: Mapping[TopicPartition, int] | None = _option(
         "endingOffsetsByTimestamp", values.numbers(0), None, "the same by partition", only="batches"
     )
     fail_on_data_loss: bool = _option(
-        "failOnDataLoss",
-        read_flag,
-        True,
-        "whether [data loss](#data-loss) is an error, or is logged and skipped",
+        "failOnDataLoss", read_flag, True, "whether [data loss](#data-loss) fails, or is logged and skipped"
     )
     include_headers: bool = _option("includeHeaders", read_flag, False, "add the column `headers`")
     min_partitions: int | None = _option(
@@ -176,19 +158,13 @@ class SourceOptions:
     )
     client_id: str | None = _option("groupIdPrefix", str, None, "the `client.id` that brokers see")
     stall_ms: int = _option(
-        "kafkaConsumer.pollTimeoutMs",
-        values.positive,
-        120_000,
-        "a task that receives nothing for this long fails",
+        "kafkaConsumer.pollTimeoutMs", values.positive, 120_000, "fail a task without records for this long"
     )
     offset_retries: int = _option(
-        "fetchOffset.numRetries",
-        values.not_negative,
-        3,
-        "how often the source asks again before it concludes that a topic is gone, or its log truncated",
+        "fetchOffset.numRetries", values.natural, 3, "retries before a topic counts as gone or truncated"
     )
     offset_retry_ms: int = _option(
-        "fetchOffset.retryIntervalMs", values.not_negative, 1_000, "the pause between these retries"
+        "fetchOffset.retryIntervalMs", values.natural, 1_000, "the pause between these retries"
     )
 
     @property

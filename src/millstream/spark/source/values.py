@@ -56,7 +56,7 @@ _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 positive: Final = Integer(1, LONG_MAX)
-not_negative: Final = Integer(0, LONG_MAX)
+natural: Final = Integer(0, LONG_MAX)
 
 
 def read_topics(text: str) -> tuple[str, ...]:
@@ -80,13 +80,11 @@ def read_partitions(text: str) -> tuple[TopicPartition, ...]:
     """Read ``{"topic": [0, 1]}``."""
     found: list[TopicPartition] = []
     for topic, partitions in _read_object(text, '{"orders": [0, 1]}').items():
-        if not isinstance(partitions, list) or not all(
-            type(each) is int and each >= 0 for each in partitions
-        ):
+        if not isinstance(partitions, list) or not all(type(n) is int and n >= 0 for n in partitions):
             raise ValueError(f"must have a list of partitions for {topic}, as [0, 1]")
         found += [TopicPartition(topic, partition) for partition in partitions]
     if not found:
-        raise ValueError("names no partition")
+        raise ValueError("must name a partition")
     return tuple(sorted(set(found)))
 
 
@@ -105,7 +103,7 @@ def numbers(lowest: int) -> Callable[[str], dict[TopicPartition, int]]:
                     raise ValueError(f"must be at least {lowest} for {topic}-{partition}")
                 found[TopicPartition(topic, int(partition))] = number
         if not found:
-            raise ValueError("names no partition")
+            raise ValueError("must name a partition")
         return found
 
     return read
@@ -128,9 +126,7 @@ def read_starting_offsets(text: str) -> OffsetBound:
     try:
         return NamedOffset(text.lower())
     except ValueError:
-        raise ValueError(
-            'must be earliest, latest, committed or JSON such as {"orders": {"0": 23}}'
-        ) from None
+        raise ValueError('must be earliest, latest, committed or JSON like {"orders": {"0": 23}}') from None
 
 
 def read_ending_offsets(text: str) -> OffsetBound:
@@ -138,7 +134,7 @@ def read_ending_offsets(text: str) -> OffsetBound:
     if text.startswith("{"):
         return SpecificOffsets(numbers(LATEST)(text), "endingOffsets")
     if text.lower() != "latest":
-        raise ValueError('must be latest or JSON such as {"orders": {"0": 23}}')
+        raise ValueError('must be latest or JSON like {"orders": {"0": 23}}')
     return NamedOffset.LATEST
 
 
