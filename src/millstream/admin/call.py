@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
-from millstream.client.backoff import Backoff
 from millstream.client.blocking import BlockingCalls, Deadline
-from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.client.targets import Target
@@ -15,7 +13,6 @@ from millstream.config import AdminConfig
 from millstream.errors import (
     Action,
     BrokerError,
-    ClosedError,
     ErrorCode,
     LeaderNotAvailableError,
     MillstreamError,
@@ -49,7 +46,6 @@ class AdminCall:
         self.deadline = Deadline(config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s)
         self._client = client
         self._retries = config.retries
-        self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._requests = BlockingCalls(client)
 
     # -- requests
@@ -93,7 +89,7 @@ class AdminCall:
             left = list(retriable)
             if not retriable:
                 break
-            if not self._pause(attempt, self.deadline):
+            if not self._requests.pause(attempt, self.deadline):
                 failures.update(retriable)
                 break
             if any(isinstance(error, NotControllerError) for error in retriable.values()):
@@ -124,15 +120,6 @@ class AdminCall:
 
         return self.each(partitions, ask_leaders)
 
-    def _pause(self, attempt: int, deadline: Deadline) -> bool:
-        """Wait out the back-off; False if the deadline comes first."""
-        delay_s = self._backoff.delay_ms(attempt, chance()) / 1000
-        if delay_s >= deadline.remaining_s:
-            return False
-        if self._client.closing.wait(delay_s):
-            raise ClosedError
-        return True
-
     # -- the cluster
 
     def metadata(self, topics: Iterable[str] | None) -> Cluster:
@@ -160,7 +147,7 @@ class AdminCall:
         attempt = 0
         while not is_settled(self.metadata(names)):
             attempt += 1
-            if not self._pause(attempt, brief):
+            if not self._requests.pause(attempt, brief):
                 return
 
     def coordinator(self, group: str) -> BrokerInfo | None:

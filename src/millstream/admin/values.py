@@ -1,4 +1,4 @@
-"""What the admin client takes and gives: frozen values."""
+"""The values that ``Admin`` takes and returns. All are frozen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made. -1 leaves a number to the broker's own settings.
+    """A topic to create. -1 leaves a number to the broker's settings.
 
     ``assignments`` may name the brokers of each partition instead of the two numbers.
     """
@@ -26,7 +26,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic that was made; the numbers are -1 where the broker is too old to tell them."""
+    """A topic that was created; the numbers are -1 if the broker is too old to return them."""
 
     name: str
     topic_id: str
@@ -36,7 +36,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic and its partitions. ``topic_id`` is in Kafka's own spelling; empty where there is none."""
+    """A topic and its partitions. ``topic_id`` is in Kafka's own spelling; empty if there is none."""
 
     name: str
     topic_id: str
@@ -50,10 +50,10 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of a topic or broker. ``value`` is None for a secret, or where nothing is set.
+    """One setting of a topic or broker. ``value`` is None for a secret, or if nothing is set.
 
     ``source`` says where the value comes from: ``topic``, ``broker`` (dynamic, for one), ``cluster``
-    (dynamic, for all), ``file`` (the broker's own), ``default``, or another word of Kafka's.
+    (dynamic, for all), ``file`` (the broker's own), ``default``, or another of Kafka's sources.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group in a list. ``state`` and ``type`` are empty where the broker is too old to tell them."""
+    """One group in a list. ``state`` and ``type`` are empty if the broker is too old to return them."""
 
     group_id: str
     protocol_type: str
@@ -89,7 +89,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group, and what it reads."""
+    """One member of a group, its topics and its assigned partitions."""
 
     member_id: str
     instance_id: str | None
@@ -101,9 +101,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition. ``committed`` and ``lag`` are None without a commit.
+    """A group's lag in one partition. ``committed`` and ``lag`` are None without a commit.
 
-    ``member`` is who reads it now. ``end`` is None for a partition that is no longer there.
+    ``member`` is the member that reads it now. ``end`` is None for a partition that no longer exists.
     """
 
     topic: str
@@ -129,13 +129,13 @@ class GroupDescription:
 
     @property
     def lag(self) -> int:
-        """All lags that are known, together."""
+        """The sum of all known lags."""
         return sum(partition.lag or 0 for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """A group's offset before (None: there was none) and after. ``clamped``: the log has no such offset."""
+    """A group's offset before (None: no commit) and after. ``clamped``: the log lacks the wanted offset."""
 
     topic: str
     partition: int
@@ -146,7 +146,7 @@ class OffsetReset:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """One partition on a broker's disk. ``is_future``: it is being moved there."""
+    """One partition in a log directory. ``is_future``: it is being moved there."""
 
     topic: str
     partition: int
@@ -157,7 +157,7 @@ class ReplicaSize:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """One directory of a broker's data; -1 where the broker does not tell the bytes of its disk."""
+    """One log directory of a broker; the bytes are -1 if the broker does not return them."""
 
     broker_id: int
     path: str

@@ -1,4 +1,4 @@
-"""Loads compiled loops on a thread of their own, so that nobody waits for a compiler."""
+"""Loads compiled encoders and decoders on a background thread, so that no caller waits for numba."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from millstream.wire.records.jit import K
 log = logging.getLogger("millstream.client")
 
 loading: Final = threading.RLock()
-"""Held while compiled loops of any kind are loaded.
+"""Held while compiled loops are loaded.
 
-A fork waits for it: the child would have the locks of half-imported modules, and nobody to release them.
+A fork waits for it: a child would inherit the locks of half-imported modules, and could not release them.
 """
 _FORK_S: Final = 60.0
 _forking = threading.local()
 
 
 class Loadable(Protocol[K]):
-    """Where compiled loops are put, and who is called when they are worth loading."""
+    """Holds compiled loops once they are loaded, and the function to call when they are worth it."""
 
     kernels: K | None
     load: Callable[[], None] | None
 
 
 class BackgroundLoad(Generic[K]):
-    """Brings the loops of one kind, at most once in a process."""
+    """Loads one set of loops, at most once in a process."""
 
     def __init__(self, loops: Loadable[K], load: Callable[[], K], name: str) -> None:
         self._loops = loops
@@ -39,11 +39,11 @@ class BackgroundLoad(Generic[K]):
         self._thread: threading.Thread | None = None
 
     def on_volume(self) -> None:
-        """From now on, load the compiled loops as soon as they are worth it."""
+        """From now on, load the loops once there is enough work for them."""
         self._loops.load = self.begin
 
     def begin(self) -> None:
-        """Begin to load the compiled loops, if nobody has yet."""
+        """Start loading, unless it has started already."""
         if self._thread is not None:
             return
         with self._lock:
@@ -53,7 +53,7 @@ class BackgroundLoad(Generic[K]):
                 self._thread = thread
 
     def wait(self, timeout: float | None = None) -> K | None:
-        """Load the compiled loops, and wait for them; None if that takes longer, or cannot be done."""
+        """Load the loops and wait for them; None if that takes longer than ``timeout`` seconds, or fails."""
         if self._loops.kernels is None:
             self.begin()
             assert self._thread is not None, "it has begun"
@@ -61,15 +61,15 @@ class BackgroundLoad(Generic[K]):
         return self._loops.kernels
 
     def load_now(self) -> None:
-        """Load the compiled loops on this thread. Raises what loading raises."""
+        """Load the loops on this thread; raises what loading raises."""
         self._loops.kernels = self._load()
 
     def _run(self) -> None:
         try:
             with loading:
                 self._loops.kernels = self._load()
-        except Exception:  # the plain code does the same
-            log.warning("the compiled %s cannot be loaded: the plain one is slow", self._name, exc_info=True)
+        except Exception:  # plain Python does the same work
+            log.warning("the compiled %s cannot be loaded, plain Python is slower", self._name, exc_info=True)
 
 
 def _before_fork() -> None:

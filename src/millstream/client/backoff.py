@@ -1,4 +1,4 @@
-"""How long to wait after failures: exponentially longer, with jitter so that clients do not march in step."""
+"""Exponential back-off with jitter, so that clients do not retry in step. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _MULTIPLIER = 2
 _JITTER = 0.2
 _MAX_DOUBLINGS = 32
-"""Beyond this every sensible maximum is reached; it keeps the power a small number."""
+"""More doublings would exceed every sensible maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Backoff:
     max_ms: int
 
     def delay_ms(self, failures: int, chance: float) -> int:
-        """The wait after so many failures in a row; ``chance`` is a random number from 0 to 1."""
+        """The wait after ``failures`` in a row; ``chance`` is a random number from 0 to 1."""
         if failures <= 0:
             return 0
         doublings = min(failures - 1, _MAX_DOUBLINGS)

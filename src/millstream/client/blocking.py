@@ -1,4 +1,4 @@
-"""Requests from a user's thread: sent, waited for, and repeated as each error's action says."""
+"""Blocking requests from a user's thread, retried as each error's action says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Deadline:
 
 
 class BlockingCalls:
-    """The door for threads other than the I/O thread."""
+    """Sends requests for threads other than the I/O thread, and waits for the answers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -65,9 +65,9 @@ class BlockingCalls:
     ) -> R:
         """Send, wait for the response, and return it once ``check`` accepts it.
 
-        ``check`` raises the error that the response holds. An error that may pass is answered as its action
-        says (refresh the metadata, look the coordinator up again), and the request is repeated after a
-        back-off until the deadline; all others are raised.
+        ``check`` raises the error that the response holds. A retriable error is handled as its action says
+        (refresh the metadata, look the coordinator up again), and the request is sent again after a back-off
+        until the deadline; other errors are raised.
         """
 
         def attempt() -> R:
@@ -79,7 +79,7 @@ class BlockingCalls:
         return self.retry(attempt, deadline, target)
 
     def retry(self, attempt: Callable[[], T], deadline: Deadline, target: Target | None = None) -> T:
-        """Repeat until it raises nothing that may pass. The last error stands behind the time-out's."""
+        """Call ``attempt`` until it raises no retriable error; a time-out is raised from the last error."""
         self._client.io.check_may_wait()
         failures = 0
         while True:
@@ -90,14 +90,15 @@ class BlockingCalls:
                     raise
                 failures += 1
                 self._remedy(error, target)
-                self._pause(failures, deadline, error)
+                if not self.pause(failures, deadline):
+                    raise self._timed_out(deadline, error) from error
 
     def refresh_metadata(
         self, topics: Iterable[str] | None, deadline: Deadline, *, create: bool = False
     ) -> Cluster:
-        """A picture of the cluster asked for after this call; ``None`` stands for all topics.
+        """Metadata of ``topics`` (None: all), requested after this call.
 
-        ``create`` lets the broker make topics that are missing, where client and broker allow it.
+        ``create`` lets the broker create missing topics, if client and broker allow it.
         """
         self._client.io.check_may_wait()
         outcome: Future[None] = Future()
@@ -146,7 +147,7 @@ class BlockingCalls:
             send(None)
 
     def _remedy(self, error: BrokerError, target: Target | None) -> None:
-        """Do what the error's action asks for, so that the next attempt starts from something better."""
+        """Do what the error's action says before the next attempt."""
         client = self._client
         if isinstance(target, CoordinatorOf):
             group_id = target.group_id
@@ -155,12 +156,14 @@ class BlockingCalls:
         if error.action is Action.REFRESH_METADATA:
             client.submit(client.metadata.refresh_tracked)
 
-    def _pause(self, failures: int, deadline: Deadline, error: BrokerError) -> None:
+    def pause(self, failures: int, deadline: Deadline) -> bool:
+        """Wait out the back-off after ``failures``; False if the deadline comes first."""
         delay_s = self._backoff.delay_ms(failures, chance()) / 1000
         if delay_s >= deadline.remaining_s:
-            raise self._timed_out(deadline, error) from error
+            return False
         if self._client.closing.wait(delay_s):
-            raise ClosedError from error
+            raise ClosedError
+        return True
 
     def _wait(self, outcome: Future[T], deadline: Deadline, error: MillstreamError | None) -> T:
         try:
@@ -176,7 +179,7 @@ class BlockingCalls:
             reason = f" ({error.detail})" if error and error.detail else ""
             return NoBrokersAvailableError(
                 f"no broker answered at {servers} within {deadline.timeout_s:g} seconds{reason}: "
-                "check the address, and that a broker runs there"
+                "check the address, and that a broker is running there"
             )
         reason = f": {error}" if error else f": check that the brokers can be reached ({servers})"
         return MillstreamTimeoutError(

@@ -1,13 +1,12 @@
-"""What consumer, producer and admin have in common: one I/O thread with its connections and its view of the
-cluster.
+"""What consumer, producer and admin share: one I/O thread with connections, metadata and coordinators.
 
-Two doors lead in:
+There are two ways to use it:
 
 - *On the I/O thread*, cores are driven: ``attach`` a core, and it is polled whenever something may have
-  changed for it (an answer, new metadata, a connection, ``wake``) and when its own time comes. It sends with
-  ``send`` and hears back by callbacks on the same thread, so that no core ever needs a lock.
-- *From any other thread*, ``call`` sends a request and waits, and repeats it as each error's action says,
-  until its time is up. ``submit`` and ``run`` bring any function over to the I/O thread.
+  changed for it (an answer, new metadata, a connection, ``wake``) and at its own wake-up time. It sends with
+  ``send`` and gets callbacks on the same thread, so that no core needs a lock.
+- *From any other thread*, ``BlockingCalls`` sends a request, waits, and retries until its deadline;
+  ``submit`` and ``io.run`` run a function on the I/O thread.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from millstream import __version__
@@ -38,20 +38,20 @@ from millstream.wire.schema import Request
 log = logging.getLogger("millstream.client")
 
 DEFAULT_MAX_IN_FLIGHT = 100
-"""For clients that pace themselves."""
+"""For clients that limit their requests themselves."""
 _LONGEST_SLEEP_MS = 1000
 _DATA = frozenset({FETCH.key, PRODUCE.key})
-"""Requests that are no questions: they keep their order on one connection."""
+"""Requests that must keep their order on one connection."""
 
 
 class Core(Protocol):
-    """Something that decides what to send. Called on the I/O thread only."""
+    """Decides what to send. Called on the I/O thread only."""
 
     def poll(self, now_ms: int) -> None:
         """Do what is due; send through the client."""
 
     def next_wake_ms(self, now_ms: int) -> int | None:
-        """When to poll again at the latest; None: not before something happens."""
+        """When to poll again at the latest; None: when something happens."""
 
 
 class Client:
@@ -77,12 +77,12 @@ class Client:
         self.metadata = Metadata(
             self._reactor,
             config,
-            self._send_to_any,
+            partial(self.send, None),
             self._metadata_changed,
             auto_create_topics=auto_create_topics,
             max_idle_ms=metadata_max_idle_ms,
         )
-        self.coordinators = Coordinators(self._send_to_any)
+        self.coordinators = Coordinators(partial(self.send, None))
         self._cores: list[Core] = []
         self._listeners: list[Callable[[Cluster], None]] = []
         self._poll_planned = False
@@ -94,7 +94,7 @@ class Client:
 
     @property
     def cluster(self) -> Cluster:
-        """The newest picture of the cluster; may be empty at the beginning."""
+        """The newest metadata; empty at first."""
         return self.metadata.cluster
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -102,15 +102,15 @@ class Client:
         self.io.submit(work)
 
     def wake(self) -> None:
-        """Have the cores polled soon. Cheap when one is under way already."""
+        """Have the cores polled soon. Cheap if that is planned already."""
         if not self._wake_planned:
             self._wake_planned = True
             self._reactor.call_threadsafe(self._woken)
 
     def close(self, timeout_s: float | None = 5.0) -> bool:
-        """Drop connections and end the thread; whatever waits fails with ClosedError. Repeating does no harm.
+        """Close connections and end the thread; requests fail with ClosedError. Closing again is harmless.
 
-        Returns False when the thread has not ended in time; it is a daemon and cannot hold the process.
+        Returns False if the thread has not ended in time; as a daemon, it cannot keep the process alive.
         """
         if self.io.is_forked:
             return True
@@ -121,11 +121,9 @@ class Client:
         return self.io.stop(timeout_s)
 
     def close_with(self, owner: object) -> None:
-        """Close when the owner is collected, should it never be closed by
-        itself.
+        """Close when ``owner`` is garbage-collected without a close.
 
-        The client must hold no reference to its owner, nor may any core: they live as long as the thread
-        does.
+        Neither the client nor a core may refer to the owner: they live as long as the thread.
         """
         weakref.finalize(owner, _abandon, self).atexit = False  # the thread is a daemon: it ends by itself
 
@@ -140,7 +138,7 @@ class Client:
         self._cores.remove(core)
 
     def on_metadata(self, listener: Callable[[Cluster], None]) -> None:
-        """Call with each new picture of the cluster, before cores are polled."""
+        """Call ``listener`` with new metadata, before cores are polled."""
         self._listeners.append(listener)
 
     def send(
@@ -157,12 +155,12 @@ class Client:
         expects_response: bool = True,
         can_wait: bool = False,
     ) -> None:
-        """Send one request to a broker, or to whichever is least busy (None), once.
+        """Send one request to a broker, or to the least busy one (None), once.
 
         ``build`` gets the version agreed on with that broker. Exactly one of the callbacks follows, after
-        this call has returned: the response, or an error (NetworkError: connection lost, not made, or no
-        answer in time, so that the request may or may not have been carried out; UnsupportedVersionError;
-        ClosedError). ``can_wait``: nobody waits for the answer, which may come after that to a fetch.
+        this call has returned: the response, or an error (NetworkError: no connection, connection lost, or no
+        answer in time, so that the request may or may not have been handled; UnsupportedVersionError;
+        ClosedError). ``can_wait``: the answer is not urgent, and may come after that to a fetch.
         """
         deadline_ms = self._reactor.now_ms() + (timeout_ms or self.config.request_timeout_ms)
         call = Call(
@@ -186,17 +184,17 @@ class Client:
         link.send(call)
 
     def has_room(self, node_id: int) -> bool:
-        """Whether a request to this broker would leave at once; where it would not, a connection is begun."""
+        """Whether a request to this broker would be sent at once; connects if there is no connection."""
         try:
             link = self.connections.link(node_id)
         except MillstreamError:
             self.metadata.refresh_tracked()
             return False
         link.connect()
-        return link.has_room
+        return link.requests.has_room
 
     def poll_soon(self) -> None:
-        """Poll the cores at the end of this turn of the loop."""
+        """Poll the cores at the end of this turn of the reactor."""
         if not self._poll_planned:
             self._poll_planned = True
             self._reactor.defer(self._poll_cores)
@@ -213,21 +211,10 @@ class Client:
             return self.connections.least_loaded(can_wait=can_wait)
         if channel is not Channel.DATA or request_type.api.key in _DATA or can_wait:
             return self.connections.link(node_id, channel)
-        return self.connections.for_question(node_id)
-
-    def _send_to_any(
-        self,
-        request_type: type[Request],
-        build: Callable[[int], Request],
-        on_response: Callable[[Any], None],
-        on_failure: Callable[[MillstreamError], None],
-        *,
-        can_wait: bool = False,
-    ) -> None:
-        self.send(None, request_type, build, on_response, on_failure, can_wait=can_wait)
+        return self.connections.for_request(node_id)
 
     def _learning_coordinators(self, on_response: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Coordinators come with their addresses: learn these before anybody sends there."""
+        """Learn the addresses of coordinators before anything is sent to them."""
 
         def learn(response: FindCoordinatorResponse) -> None:
             found = [(one.node_id, one.host, one.port) for one in response.coordinators if not one.error_code]
@@ -240,9 +227,9 @@ class Client:
         return learn
 
     def link_changed(self, link: Link) -> None:
-        """An answer came, a connection became ready, or ended: cores may have something to do."""
+        """An answer came, or a connection became ready or ended: cores may have something to do."""
         if link.is_failing:
-            # Whoever cannot be reached may not lead or coordinate any more: learn who does.
+            # An unreachable broker may no longer lead or coordinate: learn which broker does.
             self.metadata.refresh_tracked()
         self.poll_soon()
 
@@ -267,7 +254,7 @@ class Client:
                 wake_ms = core.next_wake_ms(now_ms)
             except Exception:
                 log.exception("the core of client %s failed", self.config.client_id)
-                # Not at once: a core that always fails would keep the loop busy with nothing else.
+                # Not at once: a core that always fails would keep the loop busy.
                 wake_ms = now_ms + 1000
             if wake_ms is not None:
                 wakes.append(wake_ms)
@@ -275,22 +262,22 @@ class Client:
             self._wake_at(min(wakes))
 
     def _wake_at(self, wake_ms: int) -> None:
-        """Have a timer no later than this. One that comes too early polls for nothing, and is set again."""
+        """Set a timer no later than ``wake_ms``. One that fires too early only polls, and is set again."""
         timer = self._wake_timer
-        # Not too far away: timers that are replaced stay in the loop's heap until their time.
+        # Not too far away: replaced timers stay in the reactor's heap until their deadline.
         wake_ms = min(wake_ms, self._reactor.now_ms() + _LONGEST_SLEEP_MS)
         if timer is not None and timer.callback is not None:
             if timer.deadline_ms <= wake_ms:
                 return
             timer.cancel()
-        self._wake_timer = self._reactor.call_at(wake_ms, self._timer_rang)
+        self._wake_timer = self._reactor.call_at(wake_ms, self._timer_fired)
 
-    def _timer_rang(self) -> None:
+    def _timer_fired(self) -> None:
         self._wake_timer = None
         self.poll_soon()
 
     def _shut_down(self) -> None:
-        # Deferred behind the sockets' own sending: a last word, such as leaving a group, still gets out.
+        # Deferred behind the sockets' sends, so that a last request, such as leaving a group, is still sent.
         self._reactor.defer(self._drop_all)
 
     def _drop_all(self) -> None:
@@ -301,6 +288,6 @@ class Client:
 
 
 def _abandon(client: Client) -> None:
-    """The owner is gone. Collection may happen anywhere, so nothing is waited for."""
+    """The owner was collected. That may happen on any thread, so do not wait."""
     if not client.closing.is_set():
         client.close(timeout_s=0)

@@ -1,8 +1,8 @@
-"""What a client knows about the cluster: brokers, topics, and who leads which partition.
+"""A client's metadata of the cluster: brokers, topics, and the leader of each partition.
 
 A ``Cluster`` is an immutable snapshot, so that any thread may read it without a lock. ``updated`` makes the
 next one from a metadata response. A partition never goes back to an older leader epoch: brokers learn of
-elections at different times, and a slow one must not send us back to a leader that is gone (KIP-320).
+elections at different times, and a slow broker must not send us back to a former leader (KIP-320).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One broker and where it listens."""
+    """One broker and its address."""
 
     node_id: int
     host: str
@@ -32,14 +32,14 @@ class BrokerInfo:
     rack: str | None = None
 
     def __str__(self) -> str:
-        # A bootstrap broker has not told its id yet: a negative number stands in.
+        # A bootstrap server has a negative id until metadata give its own.
         name = f"broker {self.node_id}" if self.node_id >= 0 else "the broker"
         return f"{name} at {self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: who leads it (None: nobody at the moment), and who holds copies of it."""
+    """One partition: the node ids of its leader (None: no leader now) and of its replicas."""
 
     topic: str
     partition: int
@@ -56,7 +56,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic and its partitions, in order. ``topic_id`` is all zeros where the broker gives none."""
+    """One topic and its partitions, in order. ``topic_id`` is all zeros if the broker gives none."""
 
     name: str
     topic_id: bytes
@@ -71,7 +71,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A snapshot. ``errors`` holds what the last answer about a topic complained of, where it did."""
+    """A snapshot. ``errors`` holds the error of each topic whose last answer had one."""
 
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicInfo]
@@ -93,7 +93,7 @@ class Cluster:
         return None if found is None else found.partition(partition)
 
     def leader(self, topic: str, partition: int) -> BrokerInfo | None:
-        """The broker to produce to and fetch from; None while there is none, or its address is not known."""
+        """The leader of a partition; None if there is none, or its address is unknown."""
         found = self.partition(topic, partition)
         if found is None or found.leader is None:
             return None
@@ -106,10 +106,9 @@ class Cluster:
     # -- the next snapshot
 
     def updated(self, response: MetadataResponse, asked: Iterable[str] | None) -> Cluster:
-        """What is known after this answer. ``asked`` are the topics asked for; None stands for all of them.
+        """The metadata after a response. ``asked`` are the topics of the request; None stands for all.
 
-        Topics that were not asked for stay as they are. An answer without any broker says nothing about the
-        cluster, and changes only what it says about topics.
+        Other topics stay as they are. A response without brokers changes only topics.
         """
         topics: dict[str, TopicInfo] = {} if asked is None else dict(self.topics)
         errors: dict[str, BrokerError] = {} if asked is None else dict(self.errors)
@@ -139,13 +138,13 @@ class Cluster:
             topics[name] = _merged(name, answer, known)
             return
         errors[name] = for_code(answer.error_code)(f"topic {name}")
-        if known is not None and _is_passing(answer.error_code):
+        if known is not None and _is_temporary(answer.error_code):
             topics[name] = known
         else:
             topics.pop(name, None)
 
     def without_topics(self, names: Iterable[str]) -> Cluster:
-        """Forget topics that nobody asks for any more."""
+        """Drop topics that are no longer used."""
         gone = frozenset(names)
         return replace(
             self,
@@ -156,7 +155,7 @@ class Cluster:
     def with_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], brokers: Iterable[BrokerInfo]
     ) -> Cluster:
-        """Take over newer leaders (node id, epoch) that a produce or fetch response told of (KIP-951)."""
+        """Take over newer leaders (node id, epoch) from a produce or fetch response (KIP-951)."""
         known_brokers = {**self.brokers, **{broker.node_id: broker for broker in brokers}}
         topics = dict(self.topics)
         for (topic, index), (leader, epoch) in leaders.items():
@@ -171,7 +170,7 @@ class Cluster:
         return replace(self, topics=topics, brokers=known_brokers)
 
     def partitions_without_leader(self, topics: Iterable[str]) -> Iterator[TopicPartition]:
-        """Partitions that wait for an election, or whose leader's address is not known."""
+        """Partitions without a leader, or whose leader's address is unknown."""
         for name in topics:
             info = self.topics.get(name)
             for partition in () if info is None else info.partitions:
@@ -179,8 +178,8 @@ class Cluster:
                     yield partition.topic_partition
 
 
-def _is_passing(code: int) -> bool:
-    """Whether the topic is expected back: then what was known of it stays."""
+def _is_temporary(code: int) -> bool:
+    """Whether a topic's error is temporary, so that its last metadata stay."""
     error = for_code(code)
     return error.action.retriable and code not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -189,25 +188,19 @@ def _is_passing(code: int) -> bool:
 
 
 def _merged(name: str, answer: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
-    """The topic as answered, except for partitions of which we know a newer leader."""
-    same_topic = known is not None and (
-        ZERO_UUID
-        in (
-            answer.topic_id,
-            known.topic_id,
-        )
-        or answer.topic_id == known.topic_id
-    )
+    """The topic as answered, except for partitions whose newer leader is known."""
+    if known is not None and ZERO_UUID not in (ids := {answer.topic_id, known.topic_id}) and len(ids) > 1:
+        known = None  # another topic of the same name
     partitions = []
     for index, partition in enumerate(_in_order(answer)):
         fresh = _partition(name, index, partition)
-        old = known.partition(index) if known is not None and same_topic else None
+        old = None if known is None else known.partition(index)
         partitions.append(old if old is not None and _is_older(fresh, old) else fresh)
     return TopicInfo(name, answer.topic_id, answer.is_internal, tuple(partitions))
 
 
 def _in_order(answer: MetadataResponseTopic) -> Iterator[MetadataResponsePartition | None]:
-    """The partitions from 0 on; None where the answer leaves one out."""
+    """The partitions from 0 on; None for one that the answer leaves out."""
     by_index = {partition.partition_index: partition for partition in answer.partitions}
     return (by_index.get(index) for index in range(max(by_index, default=-1) + 1))
 

@@ -1,19 +1,19 @@
-"""The links of one client: to the brokers it knows, and to those it was told to begin with.
+"""The links of one client: to the brokers in its metadata, and to its bootstrap servers.
 
-Answers come in order on a connection, so a fetch that waits for data holds up everything behind it.
-Heartbeats and commits therefore go over a channel of their own, even where the coordinator and the leader are
-one broker. Other questions share the connection with fetches, and go aside only while one is under way there:
-most consumers never need that third connection, and it is closed soon after it was needed.
+Answers come in order on a connection, so a fetch that waits for data delays every answer behind it.
+Heartbeats and commits therefore have a channel of their own, even if the coordinator also leads partitions.
+Other requests share the connection with fetches, and take a third one (``ASIDE``) only while a fetch is in
+flight: most consumers never need it, and it is closed soon after.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import Final
 
+from millstream.client.chance import chance
 from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.client.link import Link, LinkOwner, LinkPhase, LinkSettings
 from millstream.client.metrics import ClientMetrics
@@ -28,13 +28,13 @@ class Channel(Enum):
     DATA = "data"
     COORDINATOR = "coordinator"
     ASIDE = "aside"
-    """Questions that would wait behind a fetch."""
+    """For requests that would wait behind a fetch."""
 
 
 ASIDE_IDLE_MS: Final = 30_000
-"""So long an aside connection outlives its last question; less where connections.max.idle.ms is less."""
+"""When an idle ASIDE connection is closed, unless connections.max.idle.ms is less."""
 _ASIDE_PAUSE_MS: Final = 60_000
-"""So long none is tried where it failed: a broker may limit the number of connections."""
+"""How long none is tried after one failed: a broker may limit the number of connections."""
 
 
 class Connections:
@@ -50,13 +50,13 @@ class Connections:
     ) -> None:
         self._reactor = reactor
         self._settings = settings
-        # A negative number, for ever, stays the least of both.
+        # -1 (never) stays the lesser of both.
         self._aside_settings = replace(settings, max_idle_ms=min(settings.max_idle_ms, ASIDE_IDLE_MS))
         self._metrics = metrics
         self._owner = owner
         self._brokers: dict[int, BrokerInfo] = {}
         self._links: dict[tuple[int, Channel], Link] = {}
-        # Bootstrap brokers have no ids yet: negative numbers stand for them.
+        # Bootstrap servers have no node ids yet: they get negative ones.
         self._bootstrap = [
             self._new_link(BrokerInfo(-1 - index, address.host, address.port))
             for index, address in enumerate(bootstrap)
@@ -67,7 +67,7 @@ class Connections:
         yield from self._bootstrap
 
     def link(self, node_id: int, channel: Channel = Channel.DATA) -> Link:
-        """The link to a known broker; NetworkError where metadata has not told of it, or no longer does."""
+        """The link to a broker; raises NetworkError if it is not in the metadata."""
         link = self._links.get((node_id, channel))
         if link is None:
             broker = self._brokers.get(node_id)
@@ -76,19 +76,19 @@ class Connections:
             link = self._links[node_id, channel] = self._new_link(broker, channel)
         return link
 
-    def for_question(self, node_id: int) -> Link:
-        """The link over which a known broker answers soonest: not behind a fetch that may wait for data."""
+    def for_request(self, node_id: int) -> Link:
+        """The link over which a broker answers soonest: not behind a fetch that may wait for data."""
         return self._past_fetches(self.link(node_id))
 
     def find(self, node_id: int, channel: Channel = Channel.DATA) -> Link | None:
-        """The link if there is one already."""
+        """The link to a broker if there is one already."""
         return self._links.get((node_id, channel))
 
     def least_loaded(self, *, can_wait: bool = False) -> Link:
-        """Whom to ask what any broker can answer: a ready one with little to do, else the one soonest ready.
+        """The link for a request that any broker can answer: ready and least busy, else soonest ready.
 
-        When none of the known brokers can be reached any more, those of the beginning are tried again as
-        well. ``can_wait``: the question is not worth another connection.
+        If no known broker can be reached, the bootstrap servers are tried again as well. ``can_wait``: the
+        request is not worth another connection.
         """
         links = [self.link(node_id) for node_id in self._brokers]
         if all(link.is_failing for link in links):
@@ -102,7 +102,7 @@ class Connections:
         return chosen if can_wait else self._past_fetches(chosen)
 
     def learn(self, broker: BrokerInfo) -> None:
-        """A broker that another answer than metadata told of, such as a coordinator."""
+        """Add a broker, or its new address, from any answer that names one."""
         if self._brokers.get(broker.node_id) != broker:
             self._brokers[broker.node_id] = broker
             for channel in Channel:
@@ -111,7 +111,7 @@ class Connections:
                     link.move(broker)
 
     def update(self, cluster: Cluster) -> None:
-        """Follow the cluster: brokers that are gone or have moved lose their connections."""
+        """Take over the brokers of new metadata; those that are gone or have moved lose their connections."""
         for node_id in [node_id for node_id in self._brokers if node_id not in cluster.brokers]:
             del self._brokers[node_id]
             for channel in Channel:
@@ -123,7 +123,7 @@ class Connections:
             self._adopt_bootstrap(broker)
 
     def drop(self, node_id: int, channel: Channel, error: MillstreamError) -> None:
-        """Close a link: what is in flight there fails now, and cannot arrive later."""
+        """Close a link: its requests fail now, and no answer can arrive later."""
         link = self._links.pop((node_id, channel), None)
         if link is not None:
             link.close(error)
@@ -133,9 +133,7 @@ class Connections:
             link.close(error)
 
     def _adopt_bootstrap(self, broker: BrokerInfo) -> None:
-        """A bootstrap connection to the very address of a broker becomes that broker's: no second one is
-        needed.
-        """
+        """Make a bootstrap connection to the broker's own address the broker's connection."""
         if (broker.node_id, Channel.DATA) in self._links:
             return
         for index, link in enumerate(self._bootstrap):
@@ -147,12 +145,12 @@ class Connections:
                 return
 
     def _past_fetches(self, link: Link) -> Link:
-        """This link, or an aside one to the same broker while a fetch is under way on it."""
-        if link.phase is not LinkPhase.READY or not link.has_fetch:
+        """This link, or the ASIDE one to the same broker while a fetch is in flight on it."""
+        if link.phase is not LinkPhase.READY or not link.requests.has_fetch:
             return link
         aside = self.link(link.broker.node_id, Channel.ASIDE)
         if aside.is_failing and self._reactor.now_ms() < aside.retry_at_ms + _ASIDE_PAUSE_MS:
-            return link  # late is better than never
+            return link  # behind the fetch: late is better than never
         return aside
 
     def _new_link(self, broker: BrokerInfo, channel: Channel = Channel.DATA) -> Link:
@@ -171,6 +169,6 @@ _ORDER = {
 
 
 def _preference(link: Link) -> tuple[bool, int, bool, int, int, float]:
-    """Brokers that answer before those that failed; ready, soon ready, later; then who has little to do."""
-    phase, has_fetch = _ORDER[link.phase], link.has_fetch
-    return link.is_failing, phase, has_fetch, link.retry_at_ms, link.load, random.random()
+    """Sorts brokers that answer before failing ones; then by phase, fetches, back-off and load."""
+    phase, requests = _ORDER[link.phase], link.requests
+    return link.is_failing, phase, requests.has_fetch, link.retry_at_ms, len(requests), chance()

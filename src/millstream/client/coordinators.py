@@ -1,4 +1,4 @@
-"""Which broker coordinates a group: looked up once for all who ask, and kept until it proves wrong."""
+"""The coordinators of groups: looked up once for all callers, and kept until they prove wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.wire.messages.groups import FindCoordinatorRequest, FindCoordina
 from millstream.wire.schema import Request
 
 GROUP = 0
-"""The kind of key that a group's name is."""
+"""The key type of a group id in FindCoordinator."""
 
 Found = Callable[[int], None]
 Failed = Callable[[MillstreamError], None]
@@ -26,7 +26,7 @@ def build_request(group_id: str, version: int) -> FindCoordinatorRequest:
 
 
 class Coordinators:
-    """Node ids by group. Belongs to the I/O thread. Does not repeat what failed: that is for the asker."""
+    """Node ids by group. Belongs to the I/O thread. Does not retry: that is up to the caller."""
 
     def __init__(self, send: Sender) -> None:
         self._send = send
@@ -34,7 +34,7 @@ class Coordinators:
         self._waiting: dict[str, list[tuple[Found, Failed]]] = {}
 
     def find(self, group_id: str, on_found: Found, on_failure: Failed) -> None:
-        """Tell the node id: at once where it is known, else when the answer comes."""
+        """Call ``on_found`` with the node id: at once if it is known, else when the answer comes."""
         node_id = self._known.get(group_id)
         if node_id is not None:
             on_found(node_id)
@@ -52,11 +52,11 @@ class Coordinators:
         )
 
     def known(self, group_id: str) -> int | None:
-        """The coordinator's node id if it was found; may be read from any thread."""
+        """The coordinator's node id if it was found. Any thread may call."""
         return self._known.get(group_id)
 
     def forget(self, group_id: str) -> None:
-        """The broker was not the coordinator, or could not be reached: look it up again next time."""
+        """Look the coordinator up again next time: the broker was not it, or could not be reached."""
         self._known.pop(group_id, None)
 
     def _answered(self, group_id: str, response: FindCoordinatorResponse) -> None:

@@ -1,7 +1,7 @@
-"""The one thread on which a client does its input and output, and how it ends.
+"""The one thread of a client for input and output, and how it ends.
 
-The thread is a daemon: a client that was forgotten never keeps the interpreter from ending. After a fork, the
-child has no such thread, and shares the parent's sockets: there every use of the client is refused.
+The thread is a daemon: a client that was not closed cannot keep the interpreter alive. After a fork, a child
+has no such thread and shares the parent's sockets, so every use of the client raises ForkedError there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class IoThread:
         self._thread = threading.Thread(target=self._run, name=f"millstream-{name}", daemon=True)
         self._stopping = False
         self.refusal: MisuseError | None = None
-        """Why the client may not be used any more; None while it may."""
+        """Why the client may no longer be used; None while it may."""
         self.on_fork: list[Callable[[], None]] = []
-        """What else to do in a forked child: locks may be held there by threads that it does not have."""
+        """What else to do in a forked child, such as replacing locks that the parent's threads hold."""
         _living.add(self)
 
     def start(self) -> None:
@@ -40,7 +40,7 @@ class IoThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread, where waiting for it would never end."""
+        """Whether the caller runs on this thread, where waiting for it would deadlock."""
         return threading.current_thread() is self._thread
 
     def check(self) -> None:
@@ -49,16 +49,16 @@ class IoThread:
             raise self.refusal.with_traceback(None)
 
     def check_running(self) -> None:
-        """As ``check``, but a client that is being closed still runs."""
+        """As ``check``, but passes while a client is still closing."""
         if self.refusal is not None and (self._stopping or self.is_forked):
             raise self.refusal
 
     def check_may_wait(self) -> None:
-        """Refuse a call that waits for this thread from this thread: a callback."""
+        """As ``check``, and raise MisuseError on this thread, which cannot wait for itself."""
         self.check()
         if self.is_current:
             raise MisuseError(
-                "this call waits for the client's own thread, so it cannot be made in a callback there: "
+                "this call waits for the client's I/O thread, so it cannot be made in a callback there: "
                 "make it in a thread of yours"
             )
 
@@ -84,15 +84,15 @@ class IoThread:
         except TimeoutError:
             if outcome.done():
                 raise
-            raise MillstreamTimeoutError("the client's thread is busy, and did not answer in time") from None
+            raise MillstreamTimeoutError("the client's I/O thread did not answer in time") from None
 
     def refuse(self, reason: MisuseError) -> None:
-        """From now on every use raises this; the first reason stays."""
+        """From now on every use raises ``reason``; the first one stays."""
         if self.refusal is None:
             self.refusal = reason
 
     def stop(self, timeout_s: float | None) -> bool:
-        """End the thread and wait for it; False when it has not ended in time (it still will)."""
+        """End the thread and wait for it; False if it has not ended in time (it still will)."""
         self.refuse(ClosedError())
         if not self._stopping:
             self._stopping = True
@@ -114,15 +114,15 @@ class IoThread:
 
     def after_fork_in_child(self) -> None:
         self.refusal = ForkedError(
-            "this client was made before the process forked, and belongs to the parent: "
-            "make a new one in each child process"
+            "this client was created before the process forked and belongs to the parent: "
+            "create a new one in each child process"
         )
         for renew in self.on_fork:
             renew()
 
 
 class ForkedError(MisuseError):
-    """The client belongs to the parent process: make a new one in each child process."""
+    """The client belongs to the parent process: create a new one in each child process."""
 
 
 def _after_fork_in_child() -> None:

@@ -104,28 +104,13 @@ class Link:
         self._settings = settings
         self._metrics = metrics
         self._owner = owner
-        self._requests = RequestQueue(reactor, settings.max_in_flight, metrics, self)
+        self.requests = RequestQueue(reactor, settings.max_in_flight, metrics, self)
         self._next_correlation_id = 0
         self._attempt: PendingConnection | None = None
         self._connection: FrameConnection | None = None
         self._steps: list[SetupStep] = []
         self._drop_reason: MillstreamError | None = None
         self._phase_timer: Timer | None = None
-
-    @property
-    def load(self) -> int:
-        """Requests that wait to be sent, or for their answer."""
-        return len(self._requests)
-
-    @property
-    def has_fetch(self) -> bool:
-        """Whether a fetch is in flight or waits: the broker may hold its answer until there is data."""
-        return self._requests.has_fetch
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a request given now would be sent at once."""
-        return self._requests.has_room
 
     @property
     def is_failing(self) -> bool:
@@ -142,7 +127,7 @@ class Link:
         if self.phase is LinkPhase.CLOSED:
             self._reactor.defer(lambda: call.fail(NetworkError(f"{self.broker}: the client is closed")))
             return
-        self._requests.add(call)
+        self.requests.add(call)
         self.connect()
 
     def move(self, broker: BrokerInfo) -> None:
@@ -212,7 +197,7 @@ class Link:
         log.debug("connected to %s", self.broker)
         if self._settings.max_idle_ms >= 0:
             self._set_timer(self._reactor.now_ms() + self._settings.max_idle_ms, self._check_idle)
-        self._requests.start()
+        self.requests.start()
         self.room_changed()
 
     # -- the connection of the requests
@@ -232,7 +217,7 @@ class Link:
             if self.phase is LinkPhase.SETUP:
                 self._setup_received(frame)
             else:
-                self._requests.receive(frame)
+                self.requests.receive(frame)
         except MillstreamError as error:
             self.abort(error)
 
@@ -250,8 +235,8 @@ class Link:
         if self._connection is None:
             return
         now_ms = self._reactor.now_ms()
-        idle_at_ms = self._requests.last_used_ms + self._settings.max_idle_ms
-        if self.load or idle_at_ms > now_ms:
+        idle_at_ms = self.requests.last_used_ms + self._settings.max_idle_ms
+        if self.requests or idle_at_ms > now_ms:
             self._set_timer(max(idle_at_ms, now_ms + 1), self._check_idle)
             return
         log.debug("closing the idle connection to %s", self.broker)
@@ -268,11 +253,11 @@ class Link:
             if not usable and self._drop_reason is None:
                 self.failures += 1
                 self._metrics.connections_failed += 1
-            if error is not None or not usable or self.load:
+            if error is not None or not usable or self.requests:
                 delay_ms = self._settings.reconnect.delay_ms(max(self.failures, 1), chance())
                 self.retry_at_ms = self._reactor.now_ms() + delay_ms
             log.debug("the connection to %s ended: %s", self.broker, error or "closed")
-        self._requests.fail_all(self._reason(error))
+        self.requests.fail_all(self._reason(error))
         self.room_changed()
 
     def _reason(self, error: Exception | None) -> MillstreamError:
@@ -300,7 +285,7 @@ class Link:
             self._cancel_timer()
             if self.phase is not LinkPhase.CLOSED:
                 self.phase = LinkPhase.IDLE
-            self._requests.fail_all(error)
+            self.requests.fail_all(error)
         self._drop_reason = None
 
     # -- the timer of the phase: the end of the back-off, of the set-up's time, of idleness

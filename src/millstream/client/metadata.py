@@ -1,11 +1,10 @@
-"""Keeping the picture of the cluster fresh: on demand, by age, and with one request for many askers."""
+"""Keeps the cluster metadata fresh: on demand, by age, and with one request for many callers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
@@ -14,19 +13,18 @@ from millstream.config import ClientConfig
 from millstream.errors import Action, BrokerError, ClosedError, ErrorCode, MillstreamError, raise_for_code
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from millstream.wire.schema import Request
 
 log = logging.getLogger("millstream.client")
 
 Done = Callable[[MillstreamError | None], None]
-"""Called when an answer came that was asked for later than this; with an error that repeating cannot cure."""
+"""Called once metadata requested after the call have arrived, or with an error that a retry cannot cure."""
 
 
 @dataclass(slots=True)
-class _Ask:
-    """One asker: the topics wanted (None: all there are), whom to tell, whether to make what is missing.
+class _Refresh:
+    """One call of ``refresh``: the topics (None: all), its callback, whether to create missing topics.
 
-    ``can_wait``: nothing has happened, it is only time to look again.
+    ``can_wait``: nothing has happened, the metadata are only old.
     """
 
     topics: frozenset[str] | None
@@ -35,38 +33,25 @@ class _Ask:
     can_wait: bool
 
     def covers(self, topics: frozenset[str] | None, create: bool, can_wait: bool) -> bool:
-        """Whether the answer to this one will do for another."""
+        """Whether the answer to this refresh also answers another."""
         if (create and not self.create) or (self.can_wait and not can_wait):
             return False
         return self.topics is None or (topics is not None and topics <= self.topics)
 
 
-class MetadataSender(Protocol):
-    """How a request reaches whichever broker is least busy."""
-
-    def __call__(
-        self,
-        request_type: type[Request],
-        build: Callable[[int], Request],
-        on_response: Callable[[MetadataResponse], None],
-        on_failure: Callable[[MillstreamError], None],
-        *,
-        can_wait: bool,
-    ) -> None: ...
-
-
 class Metadata:
-    """The newest ``cluster``, and when to ask for a newer one. Belongs to the I/O thread.
+    """The newest ``cluster``, and when to refresh it. Belongs to the I/O thread.
 
-    ``cluster`` alone may be read from any thread. Topics that are tracked are asked for again whenever the
-    picture is older than metadata.max.age.ms, and as long as one of their partitions has no leader.
+    Any thread may read ``cluster``, and nothing else. Tracked topics are refreshed when the metadata are
+    older than metadata.max.age.ms, and as long as one of their partitions has no leader. ``send`` is
+    ``Client.send`` to the least busy broker.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         config: ClientConfig,
-        send: MetadataSender,
+        send: Callable[..., None],
         on_update: Callable[[Cluster], None],
         *,
         auto_create_topics: bool,
@@ -83,18 +68,18 @@ class Metadata:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tracked: dict[str, int] = {}
         self._tracks_all = False
-        self._asks: list[_Ask] = []
-        self._asked: list[_Ask] | None = None
+        self._asks: list[_Refresh] = []
+        self._asked: list[_Refresh] | None = None
         self._ever_asked: set[str] = set()
         self._fruitless = 0
         self._allowed_at_ms = 0
         self._timer: Timer | None = None
         self._age_timer: Timer | None = None
 
-    # -- what is wanted
+    # -- topics
 
     def track(self, topics: Iterable[str]) -> None:
-        """Keep these topics fresh, from now on; those not known yet are asked for at once."""
+        """Keep these topics fresh from now on; unknown ones are requested at once."""
         now_ms = self._reactor.now_ms()
         new = [topic for topic in topics if topic not in self._tracked]
         self._tracked.update(dict.fromkeys(topics, now_ms))
@@ -110,13 +95,13 @@ class Metadata:
         self.track(wanted)
 
     def track_all(self) -> None:
-        """Keep all topics fresh, those included that come later."""
+        """Keep all topics fresh, including later ones."""
         if not self._tracks_all:
             self._tracks_all = True
             self.refresh(None)
 
     def touch(self, topics: Iterable[str]) -> None:
-        """These topics are in use: they do not expire for metadata.max.idle.ms more."""
+        """These topics are in use: they expire metadata.max.idle.ms from now."""
         self._tracked.update(dict.fromkeys(topics, self._reactor.now_ms()))
 
     def refresh(
@@ -127,44 +112,42 @@ class Metadata:
         create: bool = False,
         can_wait: bool = False,
     ) -> None:
-        """Ask again: for these topics (None: all there are), and for the tracked ones among the rest if due.
+        """Request metadata of ``topics`` (None: all), and call ``done``.
 
-        Askers that come while a request is on its way, or too soon after the last, share the next one. With
-        ``create``, the broker may make topics that are missing, if client and broker allow that: only where a
-        record waits for one, or a deleted topic would come back because somebody once used it. What
-        ``can_wait`` may be answered after a fetch that waits for data.
+        Calls while a request is in flight, or too soon after the last, share the next one. With ``create``,
+        the broker may create missing topics, if client and broker allow that: only for a waiting record, or a
+        deleted topic would come back because it was used once. With ``can_wait``, the answer may come after
+        that to a fetch which waits for data.
         """
         wanted = None if topics is None else frozenset(topics)
         asks = self._asks + (self._asked or []) if self._is_news(wanted) else self._asks
         if done is not None or not any(ask.covers(wanted, create, can_wait) for ask in asks):
-            self._asks.append(_Ask(wanted, done, create, can_wait))
+            self._asks.append(_Refresh(wanted, done, create, can_wait))
         self._plan()
 
     def _is_news(self, topics: frozenset[str] | None) -> bool:
-        """Whether nothing is known of these topics yet: then nothing can have changed since they were asked
-        for, and the answer that is on its way will do.
-        """
+        """Whether all topics are still unknown: then the answer to a request in flight will do."""
         return topics is not None and len(topics) > 0 and topics.isdisjoint(self.cluster.topics)
 
     def refresh_tracked(self, *, can_wait: bool = False) -> None:
-        """Something that was known turned out to be wrong: ask for all tracked topics again."""
+        """Refresh all tracked topics, as metadata proved wrong or are old."""
         self.refresh(None if self._tracks_all else self._tracked, can_wait=can_wait)
 
     def learn(self, cluster: Cluster) -> None:
-        """Take a newer picture that came with another answer."""
+        """Take over newer metadata from another answer."""
         self.cluster = cluster
         self._on_update(cluster)
 
     def close(self, error: MillstreamError) -> None:
-        """Tell everybody who still waits."""
+        """Stop refreshing, and call all waiting callbacks with ``error``."""
         for timer in (self._timer, self._age_timer):
             if timer is not None:
                 timer.cancel()
         waiting = [*self._asks, *(self._asked or ())]
         self._asks, self._asked = [], None
-        _tell(waiting, error)
+        _call_back(waiting, error)
 
-    # -- when to ask
+    # -- requests
 
     def _plan(self) -> None:
         if self._asked is not None or not self._asks:
@@ -178,9 +161,9 @@ class Metadata:
             self._timer = self._reactor.call_at(self._allowed_at_ms, self._plan)
 
     def _is_urgent(self) -> bool:
-        """Whether somebody waits for the answer, or asks for a topic for the first time.
+        """Whether a callback waits, or a topic is requested for the first time.
 
-        That need not keep its distance from the last request, unless brokers do not answer.
+        Such a request needs no back-off after the last one, unless brokers do not answer.
         """
         if self.last_error is not None:
             return False
@@ -190,7 +173,7 @@ class Metadata:
         )
 
     def _ask(self) -> None:
-        # Those who may have topics made go alone, or a deleted topic that others ask for would be made again.
+        # Refreshes that may create topics go alone: otherwise a deleted topic of others would be recreated.
         creating = [ask for ask in self._asks if ask.create]
         self._asked = creating or self._asks
         self._asks = [ask for ask in self._asks if not ask.create] if creating else []
@@ -230,7 +213,7 @@ class Metadata:
         self._drop_idle()
         self._watch_age()
         self._on_update(self.cluster)
-        _tell(done, None)
+        _call_back(done, None)
         self._follow_elections()
 
     def _failed(self, error: MillstreamError) -> None:
@@ -238,16 +221,16 @@ class Metadata:
         asked, self._asked = self._asked or [], None
         self._wait_longer()
         if isinstance(error, BrokerError) and error.retriable:
-            log.debug("asking for metadata failed, it will be repeated: %s", error)
+            log.debug("requesting metadata failed, will retry: %s", error)
             self._asks = asked + self._asks
         else:
             level = logging.DEBUG if isinstance(error, ClosedError) else logging.WARNING
-            log.log(level, "asking for metadata failed: %s", error)
-            _tell(asked, error)
+            log.log(level, "requesting metadata failed: %s", error)
+            _call_back(asked, error)
         self._plan()
 
     def _follow_elections(self) -> None:
-        """Ask again while a tracked partition has no leader; less and less often."""
+        """Refresh, with growing back-off, while a tracked partition has no leader."""
         waiting = {found.topic for found in self.cluster.partitions_without_leader(self._tracked)}
         unsettled = {
             topic
@@ -284,7 +267,7 @@ class Metadata:
             self.cluster = self.cluster.without_topics(idle)
 
 
-def _tell(asks: Iterable[_Ask], error: MillstreamError | None) -> None:
+def _call_back(asks: Iterable[_Refresh], error: MillstreamError | None) -> None:
     for ask in asks:
         if ask.done is not None:
             ask.done(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millstream.client.cluster import BrokerInfo
@@ -23,6 +24,7 @@ from millstream.wire.versions import BrokerVersions
 log = logging.getLogger("millstream.client")
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """One request, from when it is given to a link until exactly one of its two callbacks is called.
 
@@ -30,40 +32,16 @@ class Call:
     (acks=0), ``on_response`` gets None as soon as the request has been handed to the socket.
     """
 
-    __slots__ = (
-        "build",
-        "correlation_id",
-        "deadline_ms",
-        "expects_response",
-        "max_version",
-        "on_failure",
-        "on_response",
-        "request_type",
-        "sent_ms",
-        "version",
-    )
-
-    def __init__(
-        self,
-        request_type: type[Request],
-        build: Callable[[int], Request],
-        deadline_ms: int,
-        on_response: Callable[[Any], None],
-        on_failure: Callable[[MillstreamError], None],
-        *,
-        max_version: int | None = None,
-        expects_response: bool = True,
-    ) -> None:
-        self.request_type = request_type
-        self.build = build
-        self.deadline_ms = deadline_ms
-        self.on_response = on_response
-        self.on_failure = on_failure
-        self.max_version = max_version
-        self.expects_response = expects_response
-        self.version = -1
-        self.correlation_id = -1
-        self.sent_ms = -1
+    request_type: type[Request]
+    build: Callable[[int], Request]
+    deadline_ms: int
+    on_response: Callable[[Any], None]
+    on_failure: Callable[[MillstreamError], None]
+    max_version: int | None = None
+    expects_response: bool = True
+    version: int = -1
+    correlation_id: int = -1
+    sent_ms: int = -1
 
     @property
     def name(self) -> str:

@@ -59,39 +59,23 @@ class DeliveryLock:
             self.condition.notify_all()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Delivery:
     """The outcome of a batch, once it is known. Fields are read and written under the shared lock."""
 
-    __slots__ = (
-        "append_time",
-        "base_offset",
-        "callbacks",
-        "done",
-        "error",
-        "partition",
-        "parts",
-        "record_errors",
-        "shared",
-        "shares",
-        "times",
-        "topic",
-        "watched",
-    )
-
-    def __init__(self, shared: DeliveryLock, topic: str, partition: int, times: Times) -> None:
-        self.shared = shared
-        self.topic = topic
-        self.partition = partition
-        self.times = times
-        self.done = False
-        self.base_offset = -1
-        self.append_time = -1
-        self.error: MillstreamError | None = None
-        self.record_errors: dict[int, str] | None = None
-        self.parts: tuple[int, Delivery, Delivery] | None = None
-        self.callbacks: list[tuple[RecordFuture, DoneCallback]] | None = None
-        self.watched: list[RecordFuture] | None = None
-        self.shares: list[ArrowShare] | None = None
+    shared: DeliveryLock
+    topic: str
+    partition: int
+    times: Times
+    done: bool = False
+    base_offset: int = -1
+    append_time: int = -1
+    error: MillstreamError | None = None
+    record_errors: dict[int, str] | None = None
+    parts: tuple[int, Delivery, Delivery] | None = None
+    callbacks: list[tuple[RecordFuture, DoneCallback]] | None = None
+    watched: list[RecordFuture] | None = None
+    shares: list[ArrowShare] | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -167,7 +151,7 @@ class Delivery:
         where = f"{self.topic}-{self.partition}"
         message = self.record_errors.get(index)
         if message is None:
-            return InvalidRecordError(f"{where}: refused, because other records of its batch were invalid")
+            return InvalidRecordError(f"{where}: refused, as other records of its batch were invalid")
         kind = (
             type(error)
             if len(self.record_errors) == 1 and isinstance(error, BrokerError)

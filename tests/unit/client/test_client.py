@@ -143,7 +143,7 @@ def test_a_forked_child_is_told_to_make_its_own(broker: FakeBroker) -> None:
             try:
                 BlockingCalls(client).refresh_metadata((), Deadline(1))
             except MisuseError as error:
-                code = 0 if "make a new one in each child process" in str(error) else 2
+                code = 0 if "create a new one in each child process" in str(error) else 2
             client.close()
             os._exit(code)
         _, status = os.waitpid(child, 0)

@@ -149,22 +149,22 @@ def test_a_fetch_that_failed_is_not_under_way(broker: ParkingBroker) -> None:
         link = client.io.run(lambda: client.connections.link(1))
         with pytest.raises(UnsupportedVersionError):
             send(client, 1, FetchRequest, max_version=-1).result(SECONDS)
-        assert not link.has_fetch
+        assert not link.requests.has_fetch
         parked = fetch(client, broker)
         with pytest.raises(NetworkError, match="no connection to send"):
             send(client, 1, FetchRequest, timeout_ms=20).result(SECONDS)
-        assert link.has_fetch
+        assert link.requests.has_fetch
         broker.drop_connections()
         with pytest.raises(NetworkError):
             parked.result(SECONDS)
-        assert not link.has_fetch
+        assert not link.requests.has_fetch
         send(client, 1).result(SECONDS)  # connected anew: the time below is for the answer alone
         with pytest.raises(NetworkError, match="did not answer Fetch"):
             send(client, 1, FetchRequest, timeout_ms=100).result(SECONDS)
-        assert not link.has_fetch
+        assert not link.requests.has_fetch
         broker.release.set()
         fetch(client, broker).result(SECONDS)
-        assert not link.has_fetch
+        assert not link.requests.has_fetch
 
 
 def test_what_can_wait_does(broker: ParkingBroker) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.model import Header
@@ -37,6 +38,7 @@ _FEW: Final = 16
 """Up to this many records are encoded faster in plain Python."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionQueue:
     """The batches of one partition: those that wait to be sent, and those that were sent and have no outcome.
 
@@ -48,34 +50,18 @@ class PartitionQueue:
     The fields from ``identity`` on belong to ``Sequences``.
     """
 
-    __slots__ = (
-        "assigned",
-        "identity",
-        "last_acked",
-        "next_sequence",
-        "on_wire",
-        "open",
-        "open_slot",
-        "partition",
-        "sent",
-        "topic",
-        "unresolved",
-        "waiting",
-    )
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.waiting: deque[Batch] = deque()
-        self.open: Batch | None = None
-        self.open_slot: list[Batch] = []
-        self.on_wire = 0
-        self.sent: list[Batch] = []
-        self.identity = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-        self.next_sequence = 0
-        self.assigned = 0
-        self.last_acked = -1
-        self.unresolved: int | None = None
+    topic: str
+    partition: int
+    waiting: deque[Batch] = field(default_factory=deque)
+    open: Batch | None = None
+    open_slot: list[Batch] = field(default_factory=list)
+    on_wire: int = 0
+    sent: list[Batch] = field(default_factory=list)
+    identity: tuple[int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    next_sequence: int = 0
+    assigned: int = 0
+    last_acked: int = -1
+    unresolved: int | None = None
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -107,6 +93,7 @@ class PartitionQueue:
             self.open = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Records on their way to one partition. ``delivery`` receives the outcome.
 
@@ -115,60 +102,34 @@ class Batch:
     record. ``spare`` is the last record's future; ``send`` reuses it if its caller did not keep it.
     """
 
-    __slots__ = (
-        "attempts",
-        "base_sequence",
-        "capacity",
-        "count",
-        "created_ms",
-        "delivery",
-        "done",
-        "encoded",
-        "headers",
-        "keys",
-        "last_error",
-        "on_wire",
-        "order",
-        "payload",
-        "producer_epoch",
-        "producer_id",
-        "queue",
-        "reserved",
-        "retry_at_ms",
-        "room",
-        "span",
-        "spare",
-        "times",
-        "until",
-        "values",
-    )
+    queue: PartitionQueue
+    created_ms: int
+    capacity: int
+    delivery: Any
+    times: Times
+    reserved: int = 0
+    room: int = 0
+    keys: list[bytes | None] | None = None
+    values: list[bytes | None] = field(default_factory=list)
+    headers: dict[int, Sequence[Header]] = field(default_factory=dict)
+    spare: Any = None
+    until: float = 0.0
+    count: int = 0
+    span: tuple[int, int] | None = None
+    payload: bytes | memoryview | None = None
+    encoded: bytes | memoryview | None = None
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    order: int = -1
+    attempts: int = 0
+    retry_at_ms: int = 0
+    last_error: Exception | None = None
+    on_wire: bool = False
+    done: bool = False
 
-    def __init__(
-        self, queue: PartitionQueue, created_ms: int, capacity: int, delivery: Any, times: Times
-    ) -> None:
-        self.queue = queue
-        self.created_ms = created_ms
-        self.capacity = self.reserved = self.room = capacity
-        self.delivery = delivery
-        self.keys: list[bytes | None] | None = None
-        self.values: list[bytes | None] = []
-        self.spare: Any = None
-        self.times = times
-        self.until = 0.0
-        self.headers: dict[int, Sequence[Header]] = {}
-        self.count = 0
-        self.span: tuple[int, int] | None = None
-        self.payload: bytes | memoryview | None = None
-        self.encoded: bytes | memoryview | None = None
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
-        self.base_sequence = NO_SEQUENCE
-        self.order = -1
-        self.attempts = 0
-        self.retry_at_ms = 0
-        self.last_error: Exception | None = None
-        self.on_wire = False
-        self.done = False
+    def __post_init__(self) -> None:
+        self.reserved = self.room = self.capacity
 
     @property
     def size(self) -> int:
