@@ -24,16 +24,15 @@ from millstream.console.views.sampling import Sample
 from millstream.errors import (
     BrokerError,
     GroupIdNotFoundError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.suggestions import nearest
+from millstream.terminal.topic_reads import describe_all_topics, partition_sizes
 
 CALL_SECONDS: Final = 5.0
 _SIZES_SECONDS: Final = 5.0
 """How often sizes are read, unless there are new partitions: brokers check every file for them."""
-_TRIES: Final = 10
 _MOST_NEAR: Final = 3
 _CLASSIC: Final = ("", "classic")
 
@@ -159,7 +158,7 @@ class SnapshotReader:
     def read(self) -> ClusterSnapshot:
         """Read everything. Raises when the brokers do not answer."""
         cluster = _cluster(self._admin)
-        described = _topics(self._admin)
+        described = list(describe_all_topics(self._admin, internal=True, timeout=CALL_SECONDS).values())
         led = [
             one.topic_partition for topic in described for one in topic.partitions if one.leader is not None
         ]
@@ -180,16 +179,7 @@ class SnapshotReader:
             return
         self._sizes_due_s = now_s + _SIZES_SECONDS
         self._sized = set(partitions)
-        sizes: dict[TopicPartition, int] = {}
-        try:
-            directories = self._admin.describe_log_dirs(timeout=CALL_SECONDS)
-        except BrokerError:  # such as a lack of permission
-            directories = []
-        for replica in (each for directory in directories for each in directory.replicas):
-            if not replica.is_future:
-                one = TopicPartition(replica.topic, replica.partition)
-                sizes[one] = max(replica.size_bytes, sizes.get(one, 0))
-        self._sizes = sizes
+        self._sizes = partition_sizes(self._admin, timeout=CALL_SECONDS)
 
 
 def _cluster(admin: Admin) -> ClusterDescription:
@@ -197,18 +187,6 @@ def _cluster(admin: Admin) -> ClusterDescription:
         return admin.describe_cluster(timeout=CALL_SECONDS)
     except UnsupportedVersionError:  # before Kafka 2.8
         return ClusterDescription("", None, ())
-
-
-def _topics(admin: Admin) -> list[TopicDescription]:
-    """All topics. Lists them again when one is deleted between the two requests."""
-    for tries_left in reversed(range(_TRIES)):
-        names = admin.list_topics(internal=True, timeout=CALL_SECONDS)
-        try:
-            return list(admin.describe_topics(names, timeout=CALL_SECONDS).values()) if names else []
-        except UnknownTopicOrPartitionError:
-            if not tries_left:
-                raise
-    raise AssertionError("the last try has returned or raised")
 
 
 def _offsets(admin: Admin, partitions: list[TopicPartition], spec: str) -> dict[TopicPartition, int]:

@@ -1,6 +1,5 @@
-"""``millstream demo``: a group that changes while it counts, and a topic that becomes a table, exactly once.
+"""``millstream demo``: a consumer group that rebalances, and a topic loaded into a table, exactly once.
 
-``show`` is the whole, ``counting`` and ``loading`` are its halves, ``story`` tells them. ``group`` directs
-the members, ``member`` is one of them as a process of its own, ``results`` is the database that they share,
-and ``customers`` and ``orders`` are what ``feed`` sends.
+``show`` runs the demo, ``counting`` and ``loading`` are its two parts, ``story`` prints. ``group`` controls
+the members, each a process of ``member``; ``results`` is their database. ``feed`` sends the ``records``.
 """

@@ -1,16 +1,16 @@
-"""The demo's first half: a consumer group counts customers per country while it changes."""
+"""The first part of the demo: a consumer group counts customers per country while it rebalances."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from millstream import Admin
-from millstream.demo.customers import customers
-from millstream.demo.feed import Feed, Sent
-from millstream.demo.group import Group, wait_until
+from millstream.demo.feed import Feed
+from millstream.demo.group import MemberGroup, wait_until
+from millstream.demo.records import customer_records, differing
 from millstream.demo.results import Results
 from millstream.demo.story import Story
 
@@ -24,7 +24,7 @@ _SESSION_TIMEOUT_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class CountingProof:
-    """What must be equal in the end."""
+    """What was produced, counted and committed."""
 
     produced: int
     counted: int
@@ -35,18 +35,22 @@ class CountingProof:
     committed_offsets: tuple[int | None, ...]
     lag: int
 
-    @property
-    def holds(self) -> bool:
-        return (
-            self.produced == self.counted == CUSTOMERS
-            and not self.wrong_countries
-            and self.end_offsets == self.counted_offsets == self.committed_offsets
-            and self.lag == 0
-        )
+    def checks(self) -> list[tuple[bool, str]]:
+        wrong = f"wrong: {', '.join(self.wrong_countries)}"
+        right = f"each of {self.countries} countries has exactly the customers that were sent"
+        offsets_match = self.end_offsets == self.counted_offsets == self.committed_offsets
+        return [
+            (
+                self.produced == self.counted == CUSTOMERS,
+                f"{self.produced:,} produced, {self.counted:,} counted",
+            ),
+            (not self.wrong_countries, wrong if self.wrong_countries else right),
+            (self.lag == 0 and offsets_match, f"the group's lag is {self.lag}"),
+        ]
 
 
 class Counting:
-    """Steps of the demo: a topic, a group, a member that joins, one that is killed, and the result."""
+    """The steps: a topic, a group, a member that joins, one that is killed, and the result."""
 
     def __init__(self, story: Story, servers: str, directory: Path) -> None:
         self._story = story
@@ -72,9 +76,9 @@ class Counting:
         return Admin(bootstrap_servers=self._servers)
 
     def _feed(self) -> Feed:
-        return Feed(self._servers, TOPIC, _records(), _CUSTOMERS_PER_SECOND)
+        return Feed(self._servers, TOPIC, customer_records(CUSTOMERS), _CUSTOMERS_PER_SECOND)
 
-    def _group(self) -> Group:
+    def _group(self) -> MemberGroup:
         order = {
             "topic": TOPIC,
             "database": str(self._database),
@@ -90,10 +94,10 @@ class Counting:
                 "heartbeat.interval.ms": 250,
             },
         }
-        return Group(PARTITIONS, order)
+        return MemberGroup(PARTITIONS, order)
 
     def _create_topic(self) -> None:
-        self._story.step(f"A topic, and {CUSTOMERS:,} customers on their way")
+        self._story.step(f"A topic, and a producer of {CUSTOMERS:,} customers")
         with self._admin() as admin:
             admin.create_topic(TOPIC, PARTITIONS)
         self._story.tell(
@@ -102,7 +106,7 @@ class Counting:
         )
         self._story.by_hand(f"millstream topic create {TOPIC} --partitions {PARTITIONS}")
 
-    def _start_two(self, group: Group) -> None:
+    def _start_two(self, group: MemberGroup) -> None:
         self._story.step("Two consumers share the partitions")
         group.start("Ann", "Bob")
         group.wait_until_settled()
@@ -113,34 +117,34 @@ class Counting:
         self._story.ownership(group.ownership())
         self._story.by_hand(f"millstream consume {TOPIC} --group {GROUP}  # twice")
 
-    def _add_third(self, group: Group) -> None:
+    def _add_third(self, group: MemberGroup) -> None:
         self._wait_for_share(0.3)
-        self._story.step("A third one joins")
+        self._story.step("A third member joins")
         before = self._counted()
         group.start("Cleo")
         seconds = group.wait_until_settled()
         moved = ", ".join(map(str, group.ownership()["Cleo"]))
         self._story.tell(
-            f"{seconds:.1f} s after its start, Cleo has partition {moved}. The others kept the rest all the "
-            f"time (cooperative-sticky): {self._counted() - before:,} customers were counted meanwhile."
+            f"{seconds:.1f} s after its start, Cleo has partition {moved}. The others never gave up the rest "
+            f"(cooperative-sticky): {self._counted() - before:,} customers were counted meanwhile."
         )
         self._story.ownership(group.ownership())
         self._story.by_hand(f"millstream group describe {GROUP}")
 
-    def _kill_one(self, group: Group) -> None:
+    def _kill_one(self, group: MemberGroup) -> None:
         self._wait_for_share(0.55)
-        self._story.step("One is killed in the middle of its work")
+        self._story.step("A member is killed while it works")
         group.kill("Ann")
         seconds = group.wait_until_settled()
         self._story.tell(
-            "kill -9 for Ann: she cannot say goodbye, so the group waits until "
+            "Ann gets kill -9 and cannot leave the group, so the group waits until "
             f"{_SESSION_TIMEOUT_MS / 1000:.0f} s after her last heartbeat (session.timeout.ms). "
-            f"{seconds:.1f} s after her end the others own all partitions, and go on where her last "
-            "transaction ended:"
+            f"{seconds:.1f} s after the kill the others own all partitions and continue after her last "
+            "transaction:"
         )
         self._story.ownership(group.ownership())
 
-    def _finish(self, feed: Feed, group: Group) -> None:
+    def _finish(self, feed: Feed, group: MemberGroup) -> None:
         wait_until(lambda: feed.is_done, "all customers were sent")
         feed.acknowledged()
         with self._admin() as admin:
@@ -163,12 +167,11 @@ class Counting:
         counted = self._results.counts()
         described = admin.describe_group(GROUP)
         committed = {one.partition: one.committed for one in described.partitions}
-        every = {*produced, *counted}
         return CountingProof(
             produced=sum(produced.values()),
             counted=sum(counted.values()),
-            countries=len(every),
-            wrong_countries=tuple(sorted(one for one in every if produced.get(one) != counted.get(one))),
+            countries=len({*produced, *counted}),
+            wrong_countries=differing(produced, counted),
             end_offsets=tuple(self._ends(admin).values()),
             counted_offsets=tuple(self._results.next_offsets().values()),
             committed_offsets=tuple(committed.get(partition) for partition in range(PARTITIONS)),
@@ -184,17 +187,4 @@ class Counting:
         columns = ("partition", "records", "counted", "committed")
         offsets = zip(proof.end_offsets, proof.counted_offsets, proof.committed_offsets, strict=True)
         story.table(columns, [(str(partition), *row) for partition, row in enumerate(offsets)])
-        story.verdict(
-            proof.produced == proof.counted, f"{proof.produced:,} produced, {proof.counted:,} counted"
-        )
-        story.verdict(
-            not proof.wrong_countries,
-            f"each of {proof.countries} countries has exactly the customers that were sent"
-            if not proof.wrong_countries
-            else f"wrong: {', '.join(proof.wrong_countries)}",
-        )
-        story.verdict(proof.lag == 0, f"the group's lag is {proof.lag}")
-
-
-def _records() -> Iterator[Sent]:
-    return (Sent(customer.name, customer.country, customer.country) for customer in customers(CUSTOMERS))
+        story.verdicts(proof)

@@ -1,4 +1,4 @@
-"""The demo's producers: each sends to a topic at a steady pace, and counts what is acknowledged."""
+"""A producer that sends to a topic at a steady rate and counts acknowledged records."""
 
 from __future__ import annotations
 
@@ -7,28 +7,20 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from millstream import Producer
+from millstream.demo.records import DemoRecord
 from millstream.model import RecordMetadata
 
 _AT_ONCE: Final = 100
 _CLOSE_SECONDS: Final = 1.0
 
 
-class Sent(NamedTuple):
-    """A record, and the label under which the demo counts it."""
-
-    key: str
-    value: str
-    label: str
-
-
 class Feed:
-    """Sends in a thread of its own, from the start of the block; leaving the block ends it."""
+    """Sends on a thread while its ``with`` block runs."""
 
-    def __init__(self, servers: str, topic: str, records: Iterable[Sent], per_second: int) -> None:
+    def __init__(self, servers: str, topic: str, records: Iterable[DemoRecord], per_second: int) -> None:
         self._producer = Producer(
             bootstrap_servers=servers, key_serializer="string", value_serializer="string", linger_ms=10
         )
@@ -44,15 +36,10 @@ class Feed:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._ended.set()
         self._thread.join(_CLOSE_SECONDS)
-        # After an error, or Ctrl-C, the broker may be gone: what is not delivered yet does not matter then.
+        # After an error or Ctrl-C the broker may be gone, and delivery does not matter.
         self._producer.close(None if kind is None else _CLOSE_SECONDS)
 
     @property
@@ -61,7 +48,7 @@ class Feed:
         return not self._thread.is_alive()
 
     def acknowledged(self) -> Counter[str]:
-        """How many records of each label are on the broker's disk. Raises the first error, if any."""
+        """The number of acknowledged records by label. Raises the first error, if any."""
         if self.error is not None:
             raise self.error
         self._producer.flush()
@@ -78,5 +65,5 @@ class Feed:
                 due_in = started + number / self._per_second - time.monotonic()
                 if number % _AT_ONCE == 0 and self._ended.wait(max(0.0, due_in)):
                     return
-        except Exception as error:  # noqa: BLE001 - it is raised in the thread that asks for the result
+        except Exception as error:  # noqa: BLE001 - raised by ``acknowledged``
             self.error = error

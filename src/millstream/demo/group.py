@@ -1,4 +1,4 @@
-"""The members of the demo's group, seen from outside: processes to start, watch, kill and stop."""
+"""The members of the demo's group, as processes to start, watch, kill and stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 from millstream.terminal.outcome import CommandError
@@ -20,17 +19,17 @@ _STOP_SECONDS: Final = 5.0
 
 
 def wait_until(happened: Callable[[], bool], what: str) -> float:
-    """Wait for something, and return how many seconds that took; raises when it takes too long."""
+    """Wait until ``happened()`` is true; returns the seconds it took, or raises CommandError."""
     started = time.monotonic()
     while not happened():
         if time.monotonic() - started > _WAIT_SECONDS:
-            raise CommandError(f"the demo waited {_WAIT_SECONDS:.0f} seconds in vain until {what}")
+            raise CommandError(f"the demo gave up after {_WAIT_SECONDS:.0f} seconds of waiting until {what}")
         time.sleep(0.02)
     return time.monotonic() - started
 
 
-class Member:
-    """One member's process, and the partitions that it last reported."""
+class MemberProcess:
+    """The process of one member, and the partitions that it last reported."""
 
     def __init__(self, name: str, order: Mapping[str, Any]) -> None:
         self.name = name
@@ -51,17 +50,13 @@ class Member:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def kill(self) -> None:
-        """End the process at once, as a crash would: it says goodbye to nobody."""
+        """End the process at once, as a crash would: it does not leave the group."""
         self._process.send_signal(signal.SIGKILL)
         self._end()
 
     def stop(self) -> None:
-        """Let the member leave the group and end."""
+        """Let the process leave the group and end."""
         self._process.send_signal(signal.SIGTERM)
         self._end()
 
@@ -84,28 +79,23 @@ class Member:
             self.partitions = json.loads(line)["assigned"]
 
 
-class Group:
-    """All members, by the names that the demo gives them. Whatever happens, none outlives the block."""
+class MemberGroup:
+    """All members by name. Leaving the ``with`` block stops them."""
 
     def __init__(self, partitions: int, order: Mapping[str, Any]) -> None:
         self._partitions = partitions
         self._order = order
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, MemberProcess] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self, *names: str) -> None:
         for name in names:
-            self.members[name] = Member(name, self._order)
+            self.members[name] = MemberProcess(name, self._order)
 
     def kill(self, name: str) -> None:
         self.members.pop(name).kill()
@@ -116,17 +106,17 @@ class Group:
             member.stop()
 
     def ownership(self) -> dict[str, list[int]]:
-        """The partitions of each living member."""
+        """The partitions of each member."""
         return {name: sorted(member.partitions) for name, member in self.members.items()}
 
     def wait_until_settled(self) -> float:
-        """Wait until each partition has one owner and each member a fair share; returns the seconds."""
+        """Wait until each partition has one owner and each member its share; returns the seconds."""
         return wait_until(self._is_settled, "each partition had one owner")
 
     def _is_settled(self) -> bool:
         for member in self.members.values():
             if not member.is_alive:
-                raise CommandError(f"member {member.name} of the demo's group ended by itself: see above why")
+                raise CommandError(f"member {member.name} of the demo's group failed: see above why")
         shares = [member.partitions for member in self.members.values()]
         owned = sorted(partition for share in shares for partition in share)
         is_fair = max(map(len, shares)) - min(map(len, shares)) <= 1

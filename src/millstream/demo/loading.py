@@ -1,4 +1,4 @@
-"""The demo's second half: orders become a Delta table through Spark, though a driver is killed."""
+"""The second part of the demo: Spark loads orders into a Delta table, although a driver is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream import Admin
-from millstream.demo import orders
+from millstream.demo import records
 from millstream.demo.feed import Feed
 from millstream.demo.group import wait_until
 from millstream.demo.story import Story
@@ -33,7 +33,7 @@ _START_SECONDS: Final = 90.0
 
 @dataclass(frozen=True, slots=True)
 class LoadingProof:
-    """What must be equal in the end."""
+    """What was produced, loaded and rejected."""
 
     produced: int
     loaded: int
@@ -43,19 +43,23 @@ class LoadingProof:
     expected_rejected: int
     lag: int
 
-    @property
-    def holds(self) -> bool:
-        return (
-            self.produced == self.loaded + self.rejected == ORDERS
-            and self.rejected == self.expected_rejected
-            and self.loaded_twice == 0
-            and not self.wrong_countries
-            and self.lag == 0
-        )
+    def checks(self) -> list[tuple[bool, str]]:
+        return [
+            (
+                self.produced == self.loaded + self.rejected == ORDERS,
+                f"{self.produced:,} produced = {self.loaded:,} loaded + {self.rejected:,} rejected",
+            ),
+            (self.loaded_twice == 0, f"{self.loaded_twice} loaded twice"),
+            (
+                self.rejected == self.expected_rejected and not self.wrong_countries,
+                "each country has its rows, and only broken orders were rejected",
+            ),
+            (self.lag == 0, f"the group's lag is {self.lag}"),
+        ]
 
 
 class Loading:
-    """Steps of the demo: a load that is killed, one that finishes, and the result."""
+    """The steps: a load that is killed, one that finishes, and the result."""
 
     def __init__(self, story: Story, servers: str, directory: Path, table: Path) -> None:
         self._story = story
@@ -64,10 +68,10 @@ class Loading:
         self._table = table
 
     def feed(self) -> Feed:
-        """Orders that keep coming from now on."""
+        """Create the topic, and a feed of orders."""
         with self._admin() as admin:
             admin.create_topic(TOPIC, PARTITIONS)
-        return Feed(self._servers, TOPIC, orders.orders(ORDERS), _ORDERS_PER_SECOND)
+        return Feed(self._servers, TOPIC, records.order_records(ORDERS), _ORDERS_PER_SECOND)
 
     def run(self, feed: Feed) -> LoadingProof:
         self._kill_one()
@@ -82,10 +86,10 @@ class Loading:
         return Admin(bootstrap_servers=self._servers)
 
     def _command(self) -> list[str]:
-        """What a user would type; the bound on a cycle only gives the demo a middle to strike in."""
+        """What a user would type, with small cycles, so that the load can be killed between two."""
         return [
             "load", TOPIC, "--group", GROUP, "--to", f"delta:{self._table}", "--once",
-            "--schema", orders.SCHEMA, "--check", orders.CHECK,
+            "--schema", records.SCHEMA, "--check", records.CHECK,
             "--max-records", str(_ORDERS_PER_CYCLE),
             "--property", "session.timeout.ms=3000",
         ]  # fmt: skip
@@ -93,7 +97,7 @@ class Loading:
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "millstream", *self._command(), "--json"],
-            # What a killed driver leaves behind goes with the demo.
+            # Temporary files of a killed driver are deleted with the demo.
             env={
                 **os.environ,
                 "MILLSTREAM_BOOTSTRAP_SERVERS": self._servers,
@@ -106,14 +110,14 @@ class Loading:
 
     def _kill_one(self) -> None:
         story = self._story
-        story.step("Topics into tables: a load begins, and is killed in the middle")
+        story.step("A topic into a table: a load starts, and is killed")
         story.tell(
-            "Meanwhile orders came in as JSON, and one in 250 is broken. A load is a member of a consumer "
+            "Meanwhile orders were produced as JSON; one in 250 is broken. A load is a member of a consumer "
             "group whose work is done by Spark:"
         )
         story.by_hand(
             f"millstream load {TOPIC} --group {GROUP} --to delta:{self._table.name} "
-            f'--schema "{orders.SCHEMA}" --check "{orders.CHECK}"'
+            f'--schema "{records.SCHEMA}" --check "{records.CHECK}"'
         )
         started = time.monotonic()
         process = self._start()
@@ -147,9 +151,9 @@ class Loading:
             raise CommandError(f"the demo's load failed: {errors.strip()}")
         report = json.loads(out.splitlines()[-1])
         story.tell(
-            f"It went on where the table stood, and loaded {report['loaded']:,} rows in "
-            f"{report['seconds']:.0f} s, most of which Spark took to start. Rows and progress are one "
-            "transaction: nothing is missing, nothing is there twice."
+            f"It continued after the last row of the table, and loaded {report['loaded']:,} rows in "
+            f"{report['seconds']:.0f} s, mostly the start of Spark. Rows and progress are one transaction: "
+            "nothing is missing, nothing is doubled."
         )
 
     def _lag(self) -> int:
@@ -160,14 +164,13 @@ class Loading:
         counts = query(self._table, "SELECT country, count(*) AS n FROM rows GROUP BY country")
         loaded = {row["country"]: row["n"] for row in counts}
         once = query(self._table, "SELECT DISTINCT _partition, _offset FROM rows")
-        every = {*produced, *loaded} - {orders.BAD}
         return LoadingProof(
             produced=sum(produced.values()),
             loaded=sum(loaded.values()),
             rejected=count(rejected_beside(self._table)),
             loaded_twice=sum(loaded.values()) - len(once),
-            wrong_countries=tuple(sorted(one for one in every if produced.get(one) != loaded.get(one))),
-            expected_rejected=produced.get(orders.BAD, 0),
+            wrong_countries=records.differing(produced, loaded),
+            expected_rejected=produced.get(records.BAD, 0),
             lag=self._lag(),
         )
 
@@ -175,19 +178,10 @@ class Loading:
         story = self._story
         story.step("The table")
         story.table(("rejected for", "rows"), self._reasons())
-        story.verdict(
-            proof.produced == proof.loaded + proof.rejected,
-            f"{proof.produced:,} produced = {proof.loaded:,} loaded + {proof.rejected:,} rejected",
-        )
-        story.verdict(proof.loaded_twice == 0, f"{proof.loaded_twice} loaded twice")
-        story.verdict(
-            proof.rejected == proof.expected_rejected and not proof.wrong_countries,
-            "each row is where it belongs: by country, and only broken ones among the rejected",
-        )
-        story.verdict(proof.lag == 0, f"the group's lag is {proof.lag}")
+        story.verdicts(proof)
 
     def _reasons(self) -> list[tuple[str, int]]:
-        """The commonest reasons. What differs from row to row, such as a position, is left out."""
+        """The most common reasons, without what differs from row to row, such as a position."""
         rejected = query(rejected_beside(self._table), "SELECT reason FROM rows")
         return Counter(_kind(row["reason"]) for row in rejected).most_common(5)
 

@@ -1,7 +1,7 @@
-"""One member of the demo's group, as a process: reads customers, counts countries, keeps counts and offsets.
+"""The process of one member of the demo's group: counts customers per country in a database.
 
-It is told what to do by one line of JSON on standard input, and reports its partitions as lines of JSON on
-standard output. The end of standard input, or SIGTERM, ends it cleanly: it leaves the group at once.
+It reads its orders as one line of JSON on standard input, and reports its partitions as lines of JSON on
+standard output. On the end of standard input, or SIGTERM, it leaves the group and ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.consumer import Consumer, RebalanceListener
-from millstream.demo.results import OffsetRange, Results
+from millstream.demo.results import CountedRange, Results
 from millstream.errors import (
     CommitFailedError,
     RebalanceInProgressError,
@@ -31,7 +31,7 @@ from millstream.model import TopicPartition
 
 
 class CountryCounter(RebalanceListener):
-    """Counts customers per country. Where a partition begins is what the database says, not the group."""
+    """Counts customers per country. Positions come from the database, not from the group."""
 
     def __init__(self, consumer: Consumer, results: Results) -> None:
         self._consumer = consumer
@@ -47,33 +47,33 @@ class CountryCounter(RebalanceListener):
         _report(consumer.assignment() - set(partitions))
 
     def count_some(self) -> int:
-        """Poll once, and put the counts and the offsets of what came into the database, together."""
+        """Poll once, and store counts and offsets in one transaction; returns how many were counted."""
         records = self._consumer.poll(timeout=0.2)
         if not records:
             return 0
         parts = records.by_partition()
         ranges = {
-            each.partition: OffsetRange(part[0].offset, part[-1].offset + 1) for each, part in parts.items()
+            each.partition: CountedRange(part[0].offset, part[-1].offset + 1) for each, part in parts.items()
         }
         if not self._results.add(Counter(record.value for record in records), ranges):
-            self.on_assigned(self._consumer, list(parts))  # another member was faster: go where it stands
+            self.on_assigned(self._consumer, list(parts))  # counted by another member: continue after it
             return 0
         self.commit()
         return len(records)
 
     def commit(self) -> None:
-        """Tell the group, for those who watch its lag; the database alone decides where to go on."""
+        """Commit for the sake of the group's lag; positions come from the database."""
         with suppress(CommitFailedError, RebalanceInProgressError, RetriableCommitFailedError):
             self._consumer.commit()
 
 
 def main() -> int:
-    """Be a member until told to stop."""
+    """Run one member until it is stopped."""
     logging.basicConfig(level=logging.ERROR)
     order = json.loads(sys.stdin.buffer.readline())
     results = Results(Path(order["database"]))
     with Consumer(order["settings"], key_deserializer="string", value_deserializer="string") as consumer:
-        _stop_when_told(consumer)
+        _wake_up_at_end(consumer)
         counter = CountryCounter(consumer, results)
         consumer.subscribe([order["topic"]], listener=counter)
         with suppress(WakeupError):
@@ -84,18 +84,18 @@ def main() -> int:
 
 
 def _count(counter: CountryCounter, order: Mapping[str, Any]) -> None:
-    """Count for ever, and not faster than asked: somebody is watching."""
+    """Count until woken up, at most at the rate of the order, so that the demo can be watched."""
     seconds_per_record = 1 / order["records_per_second"]
     while True:
         time.sleep(counter.count_some() * seconds_per_record)
 
 
-def _stop_when_told(consumer: Consumer) -> None:
+def _wake_up_at_end(consumer: Consumer) -> None:
     def wait_for_end_of_input() -> None:
         os.read(sys.stdin.fileno(), 1)
         consumer.wakeup()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo, which then stops its members
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo handles Ctrl-C and stops its members
     signal.signal(signal.SIGTERM, lambda *_: consumer.wakeup())
     threading.Thread(target=wait_for_end_of_input, daemon=True).start()
 

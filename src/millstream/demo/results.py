@@ -1,8 +1,8 @@
-"""Where the members of the demo put their results: counts and offsets in one SQLite transaction.
+"""The database of the demo's members: counts and offsets in one SQLite transaction.
 
-A member may be killed at any moment, and another one takes over where the database stands: either both the
-counts and the offsets of a batch are there, or neither. An offset moves only from where the batch began, so
-that a member that lost its partitions without noticing cannot count anything a second time.
+A member may be killed at any moment: then both the counts and the offsets of a batch are stored, or neither,
+and another member continues from the stored offsets. An offset moves only from where the batch began, so a
+member that has lost its partitions without noticing cannot count a record twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TABLES: Final = """
 _BUSY_SECONDS: Final = 20.0
 
 
-class OffsetRange(NamedTuple):
+class CountedRange(NamedTuple):
     """Offsets from ``start`` up to, but not including, ``end``."""
 
     start: int
@@ -28,22 +28,22 @@ class OffsetRange(NamedTuple):
 
 
 class Results:
-    """The database, as seen by one process."""
+    """A connection to the database."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
 
     @classmethod
     def create(cls, path: Path, partitions: int) -> Self:
-        """Make a new database in which nothing is counted yet."""
+        """Create the database."""
         results = cls(path)
         results._database.executescript(_TABLES)
         rows = [(partition,) for partition in range(partitions)]
         results._database.executemany("INSERT INTO progress VALUES (?, 0)", rows)
         return results
 
-    def add(self, counts: Mapping[str, int], ranges: Mapping[int, OffsetRange]) -> bool:
-        """Add the counts of these ranges of partitions; False, and no change, if they are in already."""
+    def add(self, counts: Mapping[str, int], ranges: Mapping[int, CountedRange]) -> bool:
+        """Add the counts of these ranges by partition; False, without a change, if already stored."""
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         for partition, (start, end) in ranges.items():
@@ -67,7 +67,7 @@ class Results:
         return dict(self._database.execute("SELECT country, customers FROM counts"))
 
     def next_offsets(self) -> dict[int, int]:
-        """For each partition the offset of the first record that is not counted yet."""
+        """The offset of the first uncounted record of each partition."""
         return dict(self._database.execute("SELECT partition, next_offset FROM progress ORDER BY partition"))
 
     def close(self) -> None:

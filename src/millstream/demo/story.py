@@ -1,4 +1,4 @@
-"""How the demo tells what happens: a few lines for each step, and how to do the same by hand."""
+"""Prints the demo: a few lines per step, commands to repeat it by hand, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -19,14 +19,23 @@ from rich.text import Text
 _PICTURE_WIDTH: Final = 100
 _INDENT: Final = (0, 0, 0, 3)
 _WEB_FONT: Final = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
-"""A picture asks no other server for anything: what it is shown with has a font."""
+"""Removed from pictures, so that they load nothing from other servers."""
+
+
+class Proof(Protocol):
+    """The numbers that a part of the demo ends with."""
+
+    def checks(self) -> list[tuple[bool, str]]:
+        """What must be true, each with a sentence."""
+
+
+def holds(proof: Proof) -> bool:
+    """Whether all checks are true."""
+    return all(good for good, _ in proof.checks())
 
 
 class Story:
-    """Prints on standard output; silent when only JSON is wanted. Any width, any terminal, or none.
-
-    A picture is drawn beside that, and has a width of its own.
-    """
+    """Prints on standard output unless ``silent``, and records a picture of fixed width if asked to."""
 
     def __init__(self, *, silent: bool = False, picture: Path | None = None) -> None:
         self._console = Console(file=StringIO() if silent else None, highlight=False)
@@ -45,7 +54,7 @@ class Story:
         return time.monotonic() - self._started
 
     def draw(self) -> None:
-        """Save all that was told as a picture, if one was asked for."""
+        """Save the picture, if one was asked for."""
         if self._picture is not None and self._paper is not None:
             drawn = self._paper.export_svg(title="make demo")
             self._picture.write_text(_WEB_FONT.sub("", drawn))
@@ -62,15 +71,15 @@ class Story:
         self._show(f"[bold cyan]{self._steps}. {title}[/bold cyan]")
 
     def tell(self, text: str) -> None:
-        """Say something in prose; rich's markup works."""
+        """Print prose with rich's markup."""
         self._show(Padding(Text.from_markup(text), _INDENT, expand=False))
 
     def pause(self) -> None:
-        """Leave a line free."""
+        """Print an empty line."""
         self._show()
 
     def by_hand(self, *commands: str) -> None:
-        """Show how to do it oneself. A command is one line, however long: so it can be pasted."""
+        """Print commands, each on one line, so that it can be pasted."""
         for command in commands:
             line = Text.assemble(("$ ", "dim"), (command, "green"))
             self._console.print(Text("   ") + line, soft_wrap=True)
@@ -94,7 +103,8 @@ class Story:
             squares = " ".join(f"[reverse] {partition} [/reverse]" for partition in partitions) or "none"
             self.tell(f"{name:<6} {squares}")
 
-    def verdict(self, good: bool, text: str) -> None:
-        """Say how it ended."""
-        mark, colour = ("✓", "green") if good else ("✗", "red")
-        self._show(Padding(Text.from_markup(f"[bold {colour}]{mark} {text}[/]"), _INDENT, expand=False))
+    def verdicts(self, proof: Proof) -> None:
+        """Print the checks of a proof."""
+        for good, text in proof.checks():
+            mark, colour = ("✓", "green") if good else ("✗", "red")
+            self.tell(f"[bold {colour}]{mark} {text}[/]")

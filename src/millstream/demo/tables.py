@@ -1,4 +1,4 @@
-"""What is in the demo's Delta tables, asked in SQL."""
+"""SQL queries over the demo's Delta tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def query(table: Path, sql: str) -> list[dict[str, Any]]:
-    """The rows that a query over ``rows`` gives; none where there is no table yet."""
+    """The result of a query over ``rows``; empty without a table."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
@@ -27,12 +27,12 @@ def count(table: Path) -> int:
 
 
 def rejected_beside(table: Path) -> Path:
-    """Where the rows are that were not good enough for a table."""
+    """The table of rejected rows of a table."""
     return table.with_name(table.name + "_rejected")
 
 
 def look_at(table: Path) -> list[str]:
-    """Three commands to look at a table."""
+    """Three commands that query a table."""
     opened = f"d.DeltaTable('{table}')"
     sql = "SELECT country, sum(price) FROM t GROUP BY country"
     ask = f"d.QueryBuilder().register('t', {opened}).execute('{sql}').read_all()"
@@ -44,7 +44,7 @@ def look_at(table: Path) -> list[str]:
 
 
 def _program(name: str) -> str:
-    """What to type for a program of this environment: its name, or its path where the name finds another."""
+    """A program of this environment: its name, or its path if the name finds another program."""
     here = Path(sys.executable).with_name(name)
     found = shutil.which(name)
     if found is not None and Path(found) == here:

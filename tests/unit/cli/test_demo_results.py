@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from millstream.demo.customers import customers
-from millstream.demo.results import OffsetRange, Results
+from millstream.demo.records import customers
+from millstream.demo.results import CountedRange, Results
 
 
 def test_a_range_is_counted_once(tmp_path: Path) -> None:
     results = Results.create(tmp_path / "r.sqlite", 2)
     other = Results(tmp_path / "r.sqlite")
-    assert results.add({"Kenya": 2}, {0: OffsetRange(0, 2)})
-    assert not other.add({"Kenya": 2}, {0: OffsetRange(0, 2)})
-    assert not other.add({"Kenya": 5, "Japan": 1}, {1: OffsetRange(0, 1), 0: OffsetRange(0, 5)})
-    assert other.add({"Kenya": 1, "Japan": 1}, {0: OffsetRange(2, 3), 1: OffsetRange(0, 1)})
+    assert results.add({"Kenya": 2}, {0: CountedRange(0, 2)})
+    assert not other.add({"Kenya": 2}, {0: CountedRange(0, 2)})
+    assert not other.add({"Kenya": 5, "Japan": 1}, {1: CountedRange(0, 1), 0: CountedRange(0, 5)})
+    assert other.add({"Kenya": 1, "Japan": 1}, {0: CountedRange(2, 3), 1: CountedRange(0, 1)})
     assert results.counts() == {"Kenya": 3, "Japan": 1}
     assert results.next_offsets() == {0: 3, 1: 1}
     other.close()

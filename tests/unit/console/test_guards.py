@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from millstream.console.web.addresses import group_url, topic_url
+from millstream.console.web.endpoints import group_url, topic_url
 from millstream.console.web.guards import host_of, is_loopback
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from millstream.cli import completion
-from millstream.cli.clients import client_properties
+from millstream.cli.clients import client_properties, client_settings
 from millstream.cli.consume.options import PrintOptions, ReadOptions
 from millstream.cli.options import ClientOptions, Common
 from millstream.cli.positions import End, Position, read_position
@@ -72,11 +72,24 @@ def consume(
     _check(reading, position)
     typed = client_properties(client.properties, _NOT_PROPERTIES)
     require_broker(common.servers)
-    from millstream.cli.consume.reader import Source, print_records
+    from millstream.cli.consume.reader import print_records
 
     if position is End.LATEST and not reading.exit_at_end:
         say("waiting for new records; Ctrl-C ends (--from earliest starts at the first one)")
-    return print_records(Source(common.servers, typed, topics), reading, position, render)
+    settings = client_settings(common.servers, typed, _defaults(reading.group, position))
+    return print_records(settings, topics, reading, position, render)
+
+
+def _defaults(group: str | None, position: Position) -> dict[str, object]:
+    if group is None:
+        return {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
+    assert isinstance(position, End), "others are refused with a group"
+    return {
+        "group.id": group,
+        "auto.offset.reset": position.value,
+        "enable.auto.commit": "false",
+        "allow.auto.create.topics": "false",
+    }
 
 
 def _check(reading: ReadOptions, position: Position) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -233,19 +234,7 @@ def _warn_of_members(admin: Admin, group: str) -> None:
 
 def _print_resets(resets: list[OffsetReset], *, as_json: bool, dry_run: bool) -> None:
     if as_json:
-        print_json(
-            [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "before": one.before,
-                    "after": one.after,
-                    "clamped": one.clamped,
-                    "dry_run": dry_run,
-                }
-                for one in resets
-            ]
-        )
+        print_json([{**asdict(one), "dry_run": dry_run} for one in resets])
         return
     rows = [
         (one.topic, one.partition, one.before, one.after, "the nearest there is" if one.clamped else None)

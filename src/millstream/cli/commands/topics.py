@@ -12,12 +12,7 @@ from millstream.cli.clients import open_admin
 from millstream.cli.errors.names import hints_for_topics
 from millstream.cli.options import Commands, Common, NewTopic, Topic, Topics, repeated
 from millstream.cli.properties import read_properties
-from millstream.errors import (
-    BrokerError,
-    InvalidConfigError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
+from millstream.errors import InvalidConfigError, TopicAlreadyExistsError
 from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import CommandError, UsageError, told_by
 from millstream.terminal.output import (
@@ -29,11 +24,10 @@ from millstream.terminal.output import (
     print_table,
     size,
 )
+from millstream.terminal.topic_reads import describe_all_topics, partition_sizes
 
 if TYPE_CHECKING:
     from millstream.admin import Admin, ConfigEntry, TopicDescription
-
-_TRIES: Final = 10
 
 
 def topic() -> None:
@@ -117,7 +111,7 @@ def list_topics(
       millstream topic list --internal --json
     """
     with open_admin(common.servers) as admin:
-        topics = _all_topics(admin, internal)
+        topics = describe_all_topics(admin, internal=internal)
     if common.as_json:
         print_json([{"name": name, "partitions": len(one.partitions)} for name, one in topics.items()])
     else:
@@ -125,18 +119,6 @@ def list_topics(
         print_lines(
             ("topic", "partitions"), rows, none="there are no topics yet: 'millstream topic create NAME'"
         )
-
-
-def _all_topics(admin: Admin, internal: bool) -> dict[str, TopicDescription]:
-    """All topics. Lists them again when one is deleted between the two requests."""
-    for tries_left in reversed(range(_TRIES)):
-        names = admin.list_topics(internal=internal)
-        try:
-            return admin.describe_topics(names) if names else {}
-        except UnknownTopicOrPartitionError:
-            if not tries_left:
-                raise
-    raise AssertionError("the last try has returned or raised")
 
 
 def describe(names: Topics, common: Common) -> None:
@@ -164,7 +146,7 @@ def _values(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
     """Everything about one topic, as plain values."""
     first = admin.list_offsets(topic.name, "earliest")
     end = admin.list_offsets(topic.name, "latest")
-    sizes = _sizes(admin, topic.name)
+    sizes = partition_sizes(admin)
     configs = admin.topic_configs(topic.name)
     partitions = []
     for one in topic.partitions:
@@ -176,7 +158,7 @@ def _values(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
                 "replicas": list(one.replicas),
                 "first_offset": None if start is None else start.offset,
                 "end_offset": None if stop is None else stop.offset,
-                "bytes": sizes.get(one.partition),
+                "bytes": sizes.get(one.topic_partition),
             }
         )
     return {
@@ -187,19 +169,6 @@ def _values(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
         "partitions": partitions,
         "configs": {name: entry.value for name, entry in configs.items() if entry.source == "topic"},
     }
-
-
-def _sizes(admin: Admin, topic: str) -> dict[int, int]:
-    """The bytes of each partition on disk; empty where the broker does not tell."""
-    try:
-        directories = admin.describe_log_dirs()
-    except BrokerError:
-        return {}
-    found: dict[int, int] = {}
-    for replica in (replica for directory in directories for replica in directory.replicas):
-        if replica.topic == topic and not replica.is_future:
-            found[replica.partition] = max(replica.size_bytes, found.get(replica.partition, 0))
-    return found
 
 
 def _print_topic(topic: dict[str, Any]) -> None:

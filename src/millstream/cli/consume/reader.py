@@ -7,11 +7,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from millstream.cli.clients import client_settings
 from millstream.cli.consume.options import ReadOptions
 from millstream.cli.consume.rendering import Renderer
 from millstream.cli.errors.names import require_topics
@@ -27,47 +25,25 @@ _MOST_AT_ONCE: Final = 5_000
 _REBALANCE_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The brokers, client settings and topics to read from."""
-
-    servers: str
-    properties: Mapping[str, str]
-    topics: Sequence[str]
-
-    def consumer(self, **defaults: str) -> Consumer:
-        """Connect a consumer. Raises CommandError when a topic does not exist."""
-        settings = {name.replace("_", "."): value for name, value in defaults.items()}
-        settings["allow.auto.create.topics"] = "false"
-        consumer = Consumer(client_settings(self.servers, self.properties, settings))
-        try:
-            require_topics(self.topics, consumer.topics())
-        except BaseException:
-            consumer.close()
-            raise
-        return consumer
-
-
-def print_records(source: Source, options: ReadOptions, position: Position, render: Renderer) -> int:
-    """Print records, in a group or without one, until a limit or a signal; returns the exit code."""
-    if options.group is None:
-        return _print_alone(source, options, position, render)
-    assert isinstance(position, End), "other positions are refused with --group"
-    with source.consumer(
-        group_id=options.group, auto_offset_reset=position.value, enable_auto_commit="false"
-    ) as consumer:
+def print_records(
+    client: Mapping[str, object],
+    topics: Sequence[str],
+    options: ReadOptions,
+    position: Position,
+    render: Renderer,
+) -> int:
+    """Print records until a limit or a signal; ``client`` are consumer settings. Returns the exit code."""
+    with Consumer(client) as consumer:
+        require_topics(topics, consumer.topics())
         loop = _PrintLoop(consumer, options, render)
-        consumer.subscribe(source.topics, listener=loop)
-        return loop.run()
-
-
-def _print_alone(source: Source, options: ReadOptions, position: Position, render: Renderer) -> int:
-    with source.consumer(auto_offset_reset="earliest") as consumer:
-        assigned = _partitions(consumer, source.topics, options.partitions)
+        if options.group is not None:
+            consumer.subscribe(topics, listener=loop)
+            return loop.run()
+        assigned = _partitions(consumer, topics, options.partitions)
         consumer.assign(assigned)
         for partition, offset in _starts(consumer, assigned, position).items():
             consumer.seek(partition, offset)
-        return _PrintLoop(consumer, options, render).run(assigned)
+        return loop.run(assigned)
 
 
 def _partitions(consumer: Consumer, topics: Sequence[str], wanted: Sequence[int]) -> list[TopicPartition]:

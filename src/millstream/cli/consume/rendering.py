@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from string import Formatter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream import serde
 from millstream.cli.consume.options import FIELDS, FORMATS, VALUE_FORMATS, PrintOptions
@@ -24,33 +24,17 @@ from millstream.suggestions import did_you_mean
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import time_text
 
+if TYPE_CHECKING:
+    from millstream.consumer import Record
+
 Decoder = Callable[[bytes], Any]
-Renderer = Callable[["PrintableRecord"], bytes]
+Renderer = Callable[["Record"], bytes]
 
 _BARE_AVRO: Final = {
     "value": "give the schema with --schema",
     "key": "keys of bare Avro cannot be shown",
 }
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-
-class PrintableRecord(Protocol):
-    """The fields of a consumer's record that are printed."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> Any: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def headers(self) -> tuple[Header, ...]: ...
 
 
 class _Decoders(NamedTuple):
@@ -112,7 +96,7 @@ def _avro(schema: Path) -> Decoder:
 # ---- one field ----
 
 
-def _way_past(record: PrintableRecord, group: str | None) -> str:
+def _way_past(record: Record, group: str | None) -> str:
     """How to continue after a record. A group continues from its commits, which --from does not change."""
     if group is None:
         return f"--from {record.offset + 1}"
@@ -120,7 +104,7 @@ def _way_past(record: PrintableRecord, group: str | None) -> str:
     return f"'millstream group reset {shlex.quote(group)} {place}'"
 
 
-def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
+def _decode(record: Record, part: str, decoders: _Decoders) -> Any:
     raw, decoder = getattr(record, part), getattr(decoders, part)
     if raw is None:
         return None
@@ -139,7 +123,7 @@ def _decode(record: PrintableRecord, part: str, decoders: _Decoders) -> Any:
         ) from error
 
 
-def _text(record: PrintableRecord, part: str, decoders: _Decoders) -> str:
+def _text(record: Record, part: str, decoders: _Decoders) -> str:
     """A key or value as text. Bytes that are not UTF-8 become escapes."""
     raw = getattr(record, part)
     if raw is None:
@@ -172,7 +156,7 @@ def _escaped(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def _field_texts(record: PrintableRecord, decoders: _Decoders) -> dict[str, str]:
+def _field_texts(record: Record, decoders: _Decoders) -> dict[str, str]:
     return {
         "topic": record.topic,
         "partition": str(record.partition),
@@ -188,7 +172,7 @@ def _field_texts(record: PrintableRecord, decoders: _Decoders) -> dict[str, str]
 # ---- one line ----
 
 
-def _json_line(record: PrintableRecord, decoders: _Decoders) -> bytes:
+def _json_line(record: Record, decoders: _Decoders) -> bytes:
     key, value = (
         _json_field(getattr(record, part)) if decoder is None else _decode(record, part, decoders)
         for part, decoder in (("key", decoders.key), ("value", decoders.value))
@@ -210,7 +194,7 @@ def _text_renderer(before: tuple[str, ...], on_terminal: bool, decoders: _Decode
         return lambda record: (b"null" if record.value is None else record.value) + b"\n"
     finish = _escaped if on_terminal else str
 
-    def render(record: PrintableRecord) -> bytes:
+    def render(record: Record) -> bytes:
         texts = _field_texts(record, decoders)
         return ("\t".join(finish(texts[name]) for name in (*before, "value")) + "\n").encode()
 
@@ -222,7 +206,7 @@ def _template_renderer(format: str, on_terminal: bool, decoders: _Decoders) -> R
     _check_template(template)
     finish = _escaped if on_terminal else str
 
-    def render(record: PrintableRecord) -> bytes:
+    def render(record: Record) -> bytes:
         texts = {name: finish(text) for name, text in _field_texts(record, decoders).items()}
         return (template.format_map(texts) + "\n").encode()
 
@@ -253,7 +237,7 @@ class _Table:
         self._on_terminal = on_terminal
         self._header_due = True
 
-    def __call__(self, record: PrintableRecord) -> bytes:
+    def __call__(self, record: Record) -> bytes:
         texts = _field_texts(record, self._decoders)
         header = {name: name.upper() for name in FIELDS}
         if self._on_terminal:

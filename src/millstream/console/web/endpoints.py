@@ -1,16 +1,18 @@
-"""What an endpoint is: an address, its JSON answer, and the page that shows the answer."""
+"""What an endpoint is: a path, its JSON answer, and the page that shows the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
 from millstream.console.console import Console
 
 Values = dict[str, Any]
+_DOTS: Final = (".", "..")
 
 
 async def _nothing(console: Console, request: Request, answer: Values) -> Values:
@@ -46,3 +48,20 @@ def name_of(request: Request) -> str:
     """The topic or group that a path names."""
     name: str = request.path_params.get("name") or request.query_params.get("name", "")
     return name
+
+
+def topic_url(name: str, **query: object) -> str:
+    """The page of a topic."""
+    return f"/topics/{quote(name, safe='')}" + _query(query)
+
+
+def group_url(name: str) -> str:
+    """The page of a group. A name of only dots goes into the query: browsers would resolve it in the path."""
+    if name in _DOTS:
+        return "/groups/" + _query({"name": name})
+    return f"/groups/{quote(name, safe='')}"
+
+
+def _query(query: dict[str, object]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"?{urlencode(given)}" if given else ""

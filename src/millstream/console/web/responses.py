@@ -18,8 +18,7 @@ import millstream
 from millstream.console.console import Console
 from millstream.console.views import numbers
 from millstream.console.views.previews import visible
-from millstream.console.web.addresses import group_url, topic_url
-from millstream.console.web.endpoints import Page, Values
+from millstream.console.web.endpoints import Page, Values, group_url, topic_url
 from millstream.terminal.output import count, size
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.console.web.endpoints import Endpoint
-from millstream.console.web.pages import group, health, loads, overview, topic
+from millstream.console.web.pages import group, health, overview, topic
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *overview.ENDPOINTS,
     *topic.ENDPOINTS,
     *group.ENDPOINTS,
-    *loads.ENDPOINTS,
     *health.ENDPOINTS,
 )

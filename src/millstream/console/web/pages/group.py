@@ -11,8 +11,7 @@ from starlette.requests import Request
 from millstream.console.cluster_snapshot import GroupState
 from millstream.console.console import Console
 from millstream.console.views.sampling import GroupRates, LagPoint, Rates, catch_up
-from millstream.console.web.addresses import group_url
-from millstream.console.web.endpoints import Endpoint, Page, Values, name_of
+from millstream.console.web.endpoints import Endpoint, Page, Values, group_url, name_of
 from millstream.model import TopicPartition
 from millstream.terminal.group_values import group_values
 

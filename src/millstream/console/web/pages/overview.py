@@ -99,6 +99,5 @@ ENDPOINTS: Final = (
         overview,
         Page(path="/", template="overview.html", title="Overview", more=_page),
     ),
-    Endpoint("/api/topics", _list_of("topics")),
-    Endpoint("/api/groups", _list_of("groups")),
+    *(Endpoint(f"/api/{name}", _list_of(name)) for name in ("topics", "groups", "loads")),
 )

@@ -14,8 +14,7 @@ from millstream.console.console import Console
 from millstream.console.errors import BadRequestError
 from millstream.console.records import MOST_RECORDS, USUAL_RECORDS, RecordsRead, from_offset, newest
 from millstream.console.views.sampling import Rates, rounded
-from millstream.console.web.addresses import topic_url
-from millstream.console.web.endpoints import Endpoint, Page, Values, name_of
+from millstream.console.web.endpoints import Endpoint, Page, Values, name_of, topic_url
 from millstream.console.web.pages.overview import topic_row
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
