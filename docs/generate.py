@@ -18,6 +18,7 @@ from millstream.broker.groups.state import states
 from millstream.broker.log.config import TOPIC_SETTINGS
 from millstream.broker.settings import BrokerSettings
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from millstream.consumer.assignors.registry import BUILT_IN
 from millstream.consumer.membership import phases
 from millstream.serde import FORMATS
 from millstream.settings import Settings, dotted
@@ -73,6 +74,15 @@ def formats_table() -> str:
         for each in FORMATS.values()
     )
     return table(("name", "bytes", "Python", "column of `poll_arrow`"), rows)
+
+
+def assignors_table() -> str:
+    """Return the built-in assignors, described by the first line of their docstrings."""
+    rows = (
+        (f"`{each.name}`", (each.__doc__ or "").splitlines()[0], max(each.protocols).name.lower())
+        for each in BUILT_IN
+    )
+    return table(("`partition_assignment_strategy`", "", "protocol"), rows)
 
 
 def protocol_table() -> str:
@@ -135,6 +145,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "refused settings": refused_table,
     "load settings": lambda: load_settings_table(LoadSettings),
     "value formats": formats_table,
+    "assignors": assignors_table,
     "protocol": protocol_table,
     "file map": file_map,
     "source options": source_table,

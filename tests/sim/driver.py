@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from millstream.client.targets import AnyNode
 from millstream.consumer.assignors.protocol import decode_subscription
-from millstream.consumer.membership import (
+from millstream.consumer.membership.core import Membership
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import (
     Assigned,
     CallbackEvent,
     CoordinatorLost,
@@ -15,14 +18,13 @@ from millstream.consumer.membership import (
     Failed,
     Joined,
     Lost,
-    MemberPhase,
-    Membership,
     Revoke,
     TopicsWatched,
     Wait,
 )
-from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetStore
-from millstream.consumer.sends import AnyNode, Send
+from millstream.consumer.offsets.core import OffsetStore
+from millstream.consumer.offsets.values import CommitDone, CommittedFetched
+from millstream.consumer.sends import Send
 from millstream.errors import (
     CommitFailedError,
     FencedInstanceIdError,

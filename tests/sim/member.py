@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from millstream.consumer.membership import Assigned, Lost, MemberPhase, Revoke, Wait
-from millstream.consumer.offsets import Offsets
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Assigned, Lost, Revoke, Wait
+from millstream.consumer.offsets.values import Offsets
 from millstream.errors import BrokerError, FencedInstanceIdError, MillstreamError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from tests.sim.cluster import Cluster

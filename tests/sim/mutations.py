@@ -22,11 +22,12 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.table import GroupTable
 from millstream.consumer.assignors import sticky
 from millstream.consumer.assignors.base import Assignment, Members
-from millstream.consumer.membership import MemberPhase, leader, responses
+from millstream.consumer.membership import leader, responses
 from millstream.consumer.membership.heartbeats import HeartbeatTimer
 from millstream.consumer.membership.leaves import Leaves
 from millstream.consumer.membership.outbox import Outbox
 from millstream.consumer.membership.ownership import Ownership
+from millstream.consumer.membership.phases import MemberPhase
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.offsets.commits import OffsetCommits, PendingCommit
 from millstream.errors import ErrorCode, MillstreamError

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from millstream.consumer.consumer import Consumer, session_of
 from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import GroupMetadata
+from millstream.consumer.membership.values import GroupMetadata
 from millstream.consumer.user.arguments import OffsetsToCommit
 from millstream.consumer.user.calls import CommitCallback
 from millstream.errors import ConcurrentAccessError, ConsumerClosedError

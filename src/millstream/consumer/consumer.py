@@ -19,7 +19,7 @@ from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.fetching.drain import Deserializers
 from millstream.consumer.fetching.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import GroupMetadata
+from millstream.consumer.membership.values import GroupMetadata
 from millstream.consumer.user.arguments import (
     OffsetsToCommit,
     checked_listener,

@@ -16,12 +16,13 @@ from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.config import ConsumerConfig
-from millstream.consumer import membership
 from millstream.consumer.assignors.base import ClusterView
 from millstream.consumer.fetching import events as fetch_events
 from millstream.consumer.fetching.fetcher import Fetcher
-from millstream.consumer.membership import Membership
-from millstream.consumer.offsets import CommitDone, CommittedFetched, OffsetStore
+from millstream.consumer.membership import values as member_events
+from millstream.consumer.membership.core import Membership
+from millstream.consumer.offsets.core import OffsetStore
+from millstream.consumer.offsets.values import CommitDone, CommittedFetched
 from millstream.consumer.sends import Send
 from millstream.consumer.subscription import SubscriptionState
 from millstream.errors import BrokerError, ErrorCode, NetworkError
@@ -79,7 +80,7 @@ class ConsumerCores:
         if config.group_id is not None:
             self.membership = Membership(config, chance)
             self.offsets = OffsetStore(config, self.membership, chance)
-        self.callbacks: deque[membership.CallbackEvent] = deque()
+        self.callbacks: deque[member_events.CallbackEvent] = deque()
         """Rebalance events whose callbacks the user's thread must run."""
         self.async_commits: dict[int, Callable[..., None] | None] = {}
         """The callbacks of asynchronous commits in flight, by commit id."""
@@ -192,30 +193,30 @@ class ConsumerCores:
             case fetch_events.LogTruncated(partition, offset, new_offset):
                 log.warning("%s: the log was truncated: back from %d to %d", partition, offset, new_offset)
 
-    def _on_member_event(self, event: membership.Event) -> None:
+    def _on_member_event(self, event: member_events.Event) -> None:
         name = self._config.group_id
         match event:
-            case membership.Lost(_, reason, dropped):
+            case member_events.Lost(_, reason, dropped):
                 log.warning("group %s: lost %d partitions: %s", name, len(dropped), reason)
                 self._lose(event)
-            case membership.Revoke() | membership.Assigned():
+            case member_events.Revoke() | member_events.Assigned():
                 self.callbacks.append(event)
-            case membership.Failed(error):
+            case member_events.Failed(error):
                 log.error("group %s: %s", name, error)
-            case membership.TopicsWatched():
+            case member_events.TopicsWatched():
                 self.track_topics()
-            case membership.CoordinatorFound(node):
+            case member_events.CoordinatorFound(node):
                 log.info("group %s: its coordinator is broker %d", name, node.node_id)
                 self._coordinator_id = node.node_id
-            case membership.CoordinatorLost(reason):
+            case member_events.CoordinatorLost(reason):
                 log.info("group %s: lost its coordinator: %s", name, reason)
                 self._drop_coordinator(reason)
-            case membership.JoinStarted(reason):
+            case member_events.JoinStarted(reason):
                 log.info("group %s: joining (%s)", name, reason or "first time")
-            case membership.Joined(generation_id, member_id, leads):
+            case member_events.Joined(generation_id, member_id, leads):
                 role = "leader" if leads else "member"
                 log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)
-            case membership.Left(reason):
+            case member_events.Left(reason):
                 log.info("group %s: left (%s)", name, reason)
 
     def _drop_coordinator(self, reason: str) -> None:
@@ -226,14 +227,14 @@ class ConsumerCores:
             drop = partial(self._client.connections.drop, node_id, Channel.COORDINATOR, error)
             self._client.io.reactor.call_threadsafe(drop)  # this may be the user's thread
 
-    def _lose(self, event: membership.Lost) -> None:
+    def _lose(self, event: member_events.Lost) -> None:
         """Return no more records. As in Kafka, the assignment itself changes inside poll() only.
 
         Partitions that were about to be revoked can no longer be given up in order: they are lost, too.
         """
         for place, pending in enumerate(self.callbacks):
-            if isinstance(pending, membership.Revoke):
-                self.callbacks[place] = membership.Lost(pending.partitions, event.reason)
+            if isinstance(pending, member_events.Revoke):
+                self.callbacks[place] = member_events.Lost(pending.partitions, event.reason)
         self.callbacks.append(event)
 
     def _on_offset_event(self, event: CommitDone | CommittedFetched, now_ms: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from millstream.client.client import Client
 from millstream.config import ConsumerConfig
 from millstream.consumer.cores import ConsumerCores
-from millstream.consumer.membership import Wait
+from millstream.consumer.membership.values import Wait
 from millstream.consumer.subscription import SubscriptionMode
 from millstream.model import TopicPartition
 

@@ -18,15 +18,18 @@ from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
+from millstream.client.targets import CoordinatorOf, Node
 from millstream.config import ConsumerConfig
 from millstream.consumer.cores import ConsumerCore, ConsumerCores, Pending
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.diagnosis import diagnose
 from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.drain import Drained
-from millstream.consumer.membership import Assigned, CallbackEvent, GroupMetadata, Lost, MemberPhase
-from millstream.consumer.offsets import CommitDone, Offsets, OffsetStore
-from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Assigned, CallbackEvent, GroupMetadata, Lost
+from millstream.consumer.offsets.core import OffsetStore
+from millstream.consumer.offsets.values import CommitDone, Offsets
+from millstream.consumer.sends import Send
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 
@@ -102,19 +105,19 @@ class ConsumerDriver:
 
     def _send(self, core: ConsumerCore, send: Send) -> None:
         self._client.send(
-            self._node_id(send.target),
+            self._node_id(send),
             send.request_type,
             send.build,
             partial(self._received, core, send.token),
             partial(self._failed, core, send.token),
             timeout_ms=send.timeout_ms,
-            channel=Channel.COORDINATOR if isinstance(send.target, GroupCoordinator) else Channel.DATA,
+            channel=Channel.COORDINATOR if isinstance(send.target, CoordinatorOf) else Channel.DATA,
         )
 
-    def _node_id(self, target: Target) -> int | None:
-        if isinstance(target, Node):
-            return target.node_id
-        if isinstance(target, AnyNode):
+    def _node_id(self, send: Send) -> int | None:
+        if isinstance(send.target, Node):
+            return send.target.node_id
+        if not isinstance(send.target, CoordinatorOf):
             return None
         assert self._member is not None and self._member.coordinator is not None, "it was found"
         return self._member.coordinator.node_id
@@ -354,4 +357,4 @@ class ConsumerDriver:
     def _send_last(self, sends: Iterable[Send]) -> None:
         for send in sends:
             ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - no one waits
-            self._client.send(self._node_id(send.target), send.request_type, send.build, ignore, ignore)
+            self._client.send(self._node_id(send), send.request_type, send.build, ignore, ignore)

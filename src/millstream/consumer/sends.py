@@ -6,18 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.client.backoff import Backoff
-from millstream.client.targets import AnyNode as AnyNode
-from millstream.client.targets import Node as Node
+from millstream.client.targets import AnyNode, CoordinatorOf, Node
 from millstream.config import ClientConfig
 from millstream.wire.schema import Request
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCoordinator:
-    """The broker that coordinates the consumer's group."""
-
-
-Target = AnyNode | GroupCoordinator | Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +19,7 @@ class Send:
     """
 
     token: int
-    target: Target
+    target: AnyNode | CoordinatorOf | Node
     build: Callable[[int], Request]
     request_type: type[Request]
     timeout_ms: int

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from millstream.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo
-from millstream.consumer.sends import Node, Send
+from millstream.client.targets import Node
+from millstream.consumer.sends import Send
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import (

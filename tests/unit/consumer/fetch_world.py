@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.config import ConsumerConfig
-from millstream.consumer.decoding.records import Record
+from millstream.consumer.decoding.records import Record, Records
+from millstream.consumer.fetching.drain import RAW, Deserializers, drain
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent, MetadataNeeded, NewLeaders
 from millstream.consumer.fetching.fetcher import Fetcher
 from millstream.consumer.sends import Send
@@ -79,7 +80,7 @@ class World:
                 self.deliver(send)
 
     def take(self, max_records: int = 1_000_000) -> list[Record]:
-        return list(self.fetcher.take(max_records, self.now_ms))
+        return list(take(self.fetcher, max_records, self.now_ms))
 
     def read(self, turns: int = 20) -> list[Record]:
         """Everything there is to read."""
@@ -88,6 +89,12 @@ class World:
             self.settle(2)
             found += self.take()
         return found
+
+
+def take(fetcher: Fetcher, max_records: int, now_ms: int, deserializers: Deserializers = RAW) -> Records:
+    """One poll: what there is to raise, or at most ``max_records``."""
+    fetcher.raise_errors(now_ms)
+    return fetcher.finish_take(drain(fetcher.begin_take(), max_records, deserializers), now_ms)
 
 
 def values(records: Sequence[Record]) -> list[object]:

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import Assignment, ClusterView
 from millstream.consumer.assignors.protocol import encode_assignment
-from millstream.consumer.membership import Event, MemberPhase, Membership, Wait
-from millstream.consumer.sends import Send, Target
+from millstream.consumer.membership.core import Membership
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Event, Wait
+from millstream.consumer.sends import Send
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.groups import (
@@ -76,7 +78,7 @@ class Hand:
 
     # ---- requests ----
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[object]:
         return [send.target for send in self.sends]
 
     def kinds(self) -> list[str]:

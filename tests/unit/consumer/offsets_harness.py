@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from millstream.consumer.offsets import CommitDone, CommittedFetched, Event, OffsetStore
+from millstream.consumer.offsets.core import OffsetStore
+from millstream.consumer.offsets.values import CommitDone, CommittedFetched, Event
 from millstream.consumer.sends import Send
 from millstream.errors import ErrorCode
 from millstream.model import OffsetAndMetadata, TopicPartition

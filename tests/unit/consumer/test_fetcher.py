@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from millstream.client.targets import Node
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import MetadataNeeded
 from millstream.consumer.fetching.positions import ResetStrategy
@@ -17,7 +18,6 @@ from millstream.consumer.fetching.reasons import (
     Fetching,
     Paused,
 )
-from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.client.targets import Node
 from millstream.consumer.fetching.events import MetadataNeeded, NewLeaders
 from millstream.consumer.fetching.reasons import Retrying
-from millstream.consumer.sends import Node
 from millstream.errors import (
     CorruptMessage,
     CorruptMessageError,

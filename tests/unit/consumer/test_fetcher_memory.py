@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.client.targets import Node
 from millstream.consumer.fetching.reasons import Buffered
-from millstream.consumer.sends import Node
 from millstream.model import TopicPartition
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster

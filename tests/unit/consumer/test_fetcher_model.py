@@ -22,7 +22,7 @@ from millstream.model import TopicPartition
 from millstream.wire.records.batches import ControlType
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
-from tests.unit.consumer.fetch_world import World
+from tests.unit.consumer.fetch_world import World, take
 
 PARTITIONS = (T0, T1, U0)
 partitions = st.sampled_from(PARTITIONS)
@@ -153,7 +153,7 @@ class ReaderMachine(RuleBasedStateMachine):
 
     @rule(max_records=st.integers(1, 6))
     def take(self, max_records: int) -> None:
-        records = self.world.fetcher.take(max_records, self.world.now_ms)
+        records = take(self.world.fetcher, max_records, self.world.now_ms)
         assert len(records) <= max_records
         for partition in records.by_partition():
             assert partition not in self.paused
@@ -254,7 +254,7 @@ class ReaderMachine(RuleBasedStateMachine):
         for _ in range(200):
             self.world.settle(1)
             self.world.now_ms += 50
-            self._check(self.world.fetcher.take(10, self.world.now_ms))
+            self._check(take(self.world.fetcher, 10, self.world.now_ms))
             if self._is_done():
                 return
         raise AssertionError(f"stuck at {self.world.positions}: {self.world.fetcher.reasons()}")

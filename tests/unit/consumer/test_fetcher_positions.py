@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.client.targets import Node
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import (
     CommittedNeeded,
@@ -15,7 +16,6 @@ from millstream.consumer.fetching.events import (
 from millstream.consumer.fetching.fetcher import Fetcher
 from millstream.consumer.fetching.positions import ResetStrategy
 from millstream.consumer.fetching.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
-from millstream.consumer.sends import Node
 from millstream.errors import (
     ErrorCode,
     GroupAuthorizationFailedError,
@@ -35,7 +35,7 @@ from millstream.wire.messages.offsets import (
 )
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
-from tests.unit.consumer.fetch_world import World, values
+from tests.unit.consumer.fetch_world import World, take, values
 
 EARLIEST = config(auto_offset_reset="earliest")
 LATEST = config(auto_offset_reset="latest")
@@ -174,7 +174,7 @@ def test_a_failed_search_for_committed_offsets_is_tried_again_or_raised() -> Non
     asked = committed_needed(fetcher, wake)
     fetcher.failed(asked.token, GroupAuthorizationFailedError("g"), wake)
     with pytest.raises(GroupAuthorizationFailedError):
-        fetcher.take(10, wake)
+        take(fetcher, 10, wake)
 
 
 def test_seeking_to_the_ends_is_lazy_and_the_last_seek_wins() -> None:

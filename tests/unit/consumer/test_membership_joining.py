@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.client.targets import AnyNode, CoordinatorOf
 from millstream.consumer.assignors.base import Assignment, Assignor, ClusterView, Members, Subscription
 from millstream.consumer.assignors.protocol import (
     decode_assignment,
@@ -11,17 +12,16 @@ from millstream.consumer.assignors.protocol import (
     encode_assignment,
     encode_subscription,
 )
-from millstream.consumer.membership import (
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import (
     Assigned,
     CoordinatorFound,
     CoordinatorLost,
     Failed,
     Joined,
-    MemberPhase,
     TopicsWatched,
     Wait,
 )
-from millstream.consumer.sends import AnyNode, GroupCoordinator
 from millstream.errors import (
     ErrorCode,
     InconsistentGroupProtocolError,
@@ -59,7 +59,7 @@ def test_first_join() -> None:
     assert hand.targets() == [AnyNode()]
     hand.find()
     assert hand.event(CoordinatorFound).node.node_id == 7
-    assert hand.targets() == [GroupCoordinator()]
+    assert hand.targets() == [CoordinatorOf("g")]
     assert hand.sends[0].timeout_ms == 65_000
     first = hand.join(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me")
     assert (first.member_id, first.session_timeout_ms, first.rebalance_timeout_ms) == ("", 45_000, 60_000)

@@ -7,13 +7,8 @@ import pytest
 from millstream.consumer.assignors.protocol import (
     decode_subscription,
 )
-from millstream.consumer.membership import (
-    Assigned,
-    CoordinatorLost,
-    Lost,
-    MemberPhase,
-    Revoke,
-)
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Assigned, CoordinatorLost, Lost, Revoke
 from millstream.errors import (
     CommitFailedError,
     ErrorCode,

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.membership import (
-    ALLOWED,
-    Left,
-    Lost,
-    MemberPhase,
-    Revoke,
-    Wait,
-    mermaid,
-)
+from millstream.consumer.membership.phases import ALLOWED, MemberPhase, mermaid
+from millstream.consumer.membership.values import Left, Lost, Revoke, Wait
 from millstream.errors import (
     CommitFailedError,
     ErrorCode,

@@ -10,16 +10,9 @@ from millstream.consumer.assignors.protocol import (
     encode_assignment,
     encode_subscription,
 )
-from millstream.consumer.membership import (
-    Assigned,
-    Failed,
-    JoinStarted,
-    Lost,
-    MemberPhase,
-    Revoke,
-    Wait,
-    leader,
-)
+from millstream.consumer.membership import leader
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Assigned, Failed, JoinStarted, Lost, Revoke, Wait
 from millstream.errors import (
     ErrorCode,
     FencedInstanceIdError,

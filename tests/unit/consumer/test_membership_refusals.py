@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.membership import (
-    Failed,
-    MemberPhase,
-    Wait,
-)
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Failed, Wait
 from millstream.errors import (
     ErrorCode,
     FencedInstanceIdError,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.membership import Lost, MemberPhase, Revoke
-from millstream.consumer.sends import GroupCoordinator
+from millstream.client.targets import CoordinatorOf
+from millstream.consumer.membership.phases import MemberPhase
+from millstream.consumer.membership.values import Lost, Revoke
 from millstream.errors import (
     BrokerError,
     CommitFailedError,
@@ -30,7 +31,7 @@ def test_a_commit_is_made_as_the_member() -> None:
     value = OffsetAndMetadata(5, "note", 3)
     commit_id = store.store.commit({TopicPartition("t", 0): value}, store.now_ms + SOON_MS)
     store.step()
-    assert store.store_sends[0].target == GroupCoordinator()
+    assert store.store_sends[0].target == CoordinatorOf("g")
     request = store.committed()
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", 1, "me")
     partition = request.topics[0].partitions[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.sends import GroupCoordinator
+from millstream.client.targets import CoordinatorOf
 from millstream.errors import (
     ErrorCode,
     GroupAuthorizationFailedError,
@@ -28,7 +28,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def test_what_was_committed() -> None:
     store = Store()
     fetch_id = store.fetch("t-1", "t-0")
-    assert store.store_sends[0].target == GroupCoordinator()
+    assert store.store_sends[0].target == CoordinatorOf("g")
     request = store.fetched(t0=5, t1=-1)
     assert request.require_stable
     assert request.groups[0].topics is not None

@@ -10,11 +10,9 @@ from millstream.consumer.assignors.base import (
     Members,
     RebalanceProtocol,
     Subscription,
-    taken_while_owned,
 )
 from millstream.consumer.assignors.range import RangeAssignor
 from millstream.consumer.assignors.registry import (
-    DEFAULT_ASSIGNORS,
     AssignorSpec,
     common_protocol,
     resolve_assignors,
@@ -23,7 +21,6 @@ from millstream.consumer.assignors.roundrobin import RoundRobinAssignor
 from millstream.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 
 __all__ = [
-    "DEFAULT_ASSIGNORS",
     "NO_GENERATION",
     "Assignment",
     "Assignor",
@@ -38,5 +35,4 @@ __all__ = [
     "Subscription",
     "common_protocol",
     "resolve_assignors",
-    "taken_while_owned",
 ]

@@ -97,7 +97,6 @@ class Assignor(ABC):
 
     name: ClassVar[str]
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
-    version: ClassVar[int] = 0
 
     @abstractmethod
     def assign(self, cluster: ClusterView, members: Members) -> Mapping[str, Assignment]:
@@ -112,20 +111,6 @@ class Assignor(ABC):
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:  # noqa: B027 - optional
         """Called on every member, the leader included, with its own part of the outcome."""
-
-
-def taken_while_owned(members: Members, result: Mapping[str, Assignment]) -> list[TopicPartition]:
-    """The partitions that an assignment takes from one member and gives to another at once.
-
-    Under the cooperative protocol there must be none: a leader checks it for assignors that it does not know.
-    """
-    added: set[TopicPartition] = set()
-    revoked: set[TopicPartition] = set()
-    for member_id, subscription in members.items():
-        given = set(result.get(member_id, Assignment()).partitions)
-        added |= given.difference(subscription.owned_partitions)
-        revoked |= set(subscription.owned_partitions) - given
-    return sorted(added & revoked)
 
 
 def in_order(members: Members) -> list[str]:

@@ -15,14 +15,12 @@ from millstream.suggestions import did_you_mean
 AssignorSpec = str | type[Assignor] | Assignor
 """A name, Kafka's class name, a class or an object."""
 
-DEFAULT_ASSIGNORS: Final = ("range", "cooperative-sticky")
-"""Kafka's default: eager with range, and one restart of each member away from cooperative."""
-
-_BUILT_IN: Final = (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+BUILT_IN: Final = (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
+"""Each is known by its ``name`` and by Kafka's class name, which is ours; the docs list these."""
 _KAFKA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
 _BY_NAME: Final[dict[str, type[Assignor]]] = {
-    **{assignor.name: assignor for assignor in _BUILT_IN},
-    **{_KAFKA_PACKAGE + assignor.__name__: assignor for assignor in _BUILT_IN},
+    **{assignor.name: assignor for assignor in BUILT_IN},
+    **{_KAFKA_PACKAGE + assignor.__name__: assignor for assignor in BUILT_IN},
 }
 
 
@@ -84,7 +82,7 @@ def _resolve(item: object) -> Assignor:
 def _by_name(name: str) -> type[Assignor]:
     if name in _BY_NAME:
         return _BY_NAME[name]
-    spellings = {spelling: repr(each.name) for each in _BUILT_IN for spelling in (each.name, each.__name__)}
+    spellings = {spelling: repr(each.name) for each in BUILT_IN for spelling in (each.name, each.__name__)}
     hint = did_you_mean(name.rpartition(".")[2], spellings, show=spellings.__getitem__, cutoff=0.5)
     known = ", ".join(dict.fromkeys(spellings.values()))
     raise ConfigError(f"unknown assignor {name!r}: {hint or f'known are {known}'}")

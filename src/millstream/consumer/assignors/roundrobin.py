@@ -16,7 +16,7 @@ from millstream.model import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Deals the partitions, sorted by topic and number, to the members in turn.
+    """Gives partitions of all topics, sorted by topic and number, to the members in turn.
 
     Two members and two topics of three partitions: the first gets t0-0, t0-2 and t1-1, the second t0-1, t1-0
     and t1-2. A member that did not subscribe to a topic is passed over, so the counts differ by at most one

@@ -59,7 +59,7 @@ class _StickyBase(Assignor):
 
 
 class StickyAssignor(_StickyBase):
-    """Keeps the loads even and, in a change, leaves each member as many of its partitions as that permits.
+    """Gives each member an even share, with as many of its earlier partitions as that permits.
 
     An eager assignor: members give everything up before they join, and remember in the user data what it was.
     """
@@ -87,7 +87,7 @@ class StickyAssignor(_StickyBase):
 
 
 class CooperativeStickyAssignor(_StickyBase):
-    """Sticky, for members that go on working with what they own while the group rebalances.
+    """As sticky, for members that keep reading what they own while the group rebalances.
 
     A partition that is to move is given to no member at first. Its owner sees it missing, gives it up and
     rejoins; then it is free, and the next round hands it over without moving anything else.

@@ -2,7 +2,7 @@
 
 The driver calls ``poll`` after anything has happened, sends what it returns, brings the answers to
 ``receive`` (or ``failed``), deals with ``take_events``, and sleeps until ``next_wake_ms`` at most. Records
-come from ``take``. Seeks, pauses and assignments go to ``positions``.
+come from ``begin_take``, ``drain`` and ``finish_take``. Seeks, pauses and assignments go to ``positions``.
 
 The parts: ``positions`` (the state of each partition), ``position_requests`` (resets and validations),
 ``searches`` (offsets_for_times and the like), ``requests`` and ``responses`` (fetches), ``buffers`` (fetched
@@ -20,7 +20,7 @@ from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.context import FetchContext
-from millstream.consumer.fetching.drain import RAW, Deserializers, Drained, DrainedChunk, drain
+from millstream.consumer.fetching.drain import Drained, DrainedChunk
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent
 from millstream.consumer.fetching.position_requests import Resets, Validations
 from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState
@@ -182,27 +182,20 @@ class Fetcher:
         return self._buffer.held_bytes
 
     def ready(self) -> bool:
-        """Whether ``take`` has something to return or to raise."""
+        """Whether there is something to drain or to raise."""
         return bool(self.begin_take()) or any(state.error for state in self.positions.states())
 
-    def take(self, max_records: int, now_ms: int, deserializers: Deserializers = RAW) -> Records:
-        """Return at most ``max_records``, perhaps none, and move the positions past them.
-
-        Raises an error that stops a partition once all records before it have been returned. The position
-        stays, so the next call raises again, unless the user seeks past it or the cause is gone.
-
-        Decoding takes time. A driver that has a thread for the fetcher calls ``begin_take`` there,
-        ``drain`` on the user's thread, and ``finish_take`` there again.
-        """
-        self.raise_errors(now_ms)
-        return self.finish_take(drain(self.begin_take(), max_records, deserializers), now_ms)
-
     def begin_take(self) -> list[Chunk]:
-        """The data that may be drained, in order."""
+        """The data that may be drained, in order. ``drain`` it on any thread, then call ``finish_take``."""
         return list(self._buffer.ready())
 
     def finish_take(self, drained: Drained, now_ms: int) -> Records:
-        """Accept what was drained, except for partitions that were sought, reset or revoked meanwhile."""
+        """Return what was drained, and move the positions past it.
+
+        Leaves out partitions that were sought, reset or revoked meanwhile. Raises an error that stops a
+        partition once all records before it have been returned. The position stays, so the next call raises
+        again, unless the user seeks past it or the cause is gone.
+        """
         columns: list[Columns] = []
         accepted = False
         for run in drained.runs:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from millstream.client.targets import Node
 from millstream.config import ConsumerConfig
-from millstream.consumer.sends import Node, Send
+from millstream.consumer.sends import Send
 from millstream.model import TopicPartition
 from millstream.wire.messages.offsets import (
     ListOffsetsPartition,

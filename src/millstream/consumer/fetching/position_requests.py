@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from millstream.client.targets import Node
 from millstream.consumer.fetching.context import FetchContext, partition_error
 from millstream.consumer.fetching.events import LogTruncated, PositionReset
 from millstream.consumer.fetching.list_offsets import (
@@ -22,7 +23,7 @@ from millstream.consumer.fetching.list_offsets import (
     read_offsets,
 )
 from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState, ResetStrategy
-from millstream.consumer.sends import Node, Send
+from millstream.consumer.sends import Send
 from millstream.errors import (
     ErrorCode,
     InconsistentTopicIdError,

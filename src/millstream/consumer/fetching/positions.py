@@ -96,7 +96,6 @@ class PartitionState:
 
     high_watermark: int | None = None
     last_stable_offset: int | None = None
-    log_start_offset: int | None = None
     caught_up_since_ms: int | None = None
 
     asked_generation: int | None = None

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from millstream.client.targets import Node
 from millstream.consumer.fetching.context import FetchContext, is_retriable, wants_metadata
 from millstream.consumer.fetching.positions import PartitionState
 from millstream.consumer.fetching.responses import FetchResponses
 from millstream.consumer.fetching.sessions import FetchRequestData, FetchSessionHandler, PartitionFetch
-from millstream.consumer.sends import Node, Send
+from millstream.consumer.sends import Send
 from millstream.errors import (
     ErrorCode,
     UnknownServerError,

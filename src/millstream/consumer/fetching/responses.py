@@ -142,8 +142,6 @@ def _note_offsets(state: PartitionState, answer: PartitionData) -> None:
         state.high_watermark = answer.high_watermark
     if answer.last_stable_offset >= 0:
         state.last_stable_offset = answer.last_stable_offset
-    if answer.log_start_offset >= 0:
-        state.log_start_offset = answer.log_start_offset
 
 
 def _note_no_data(state: PartitionState, now_ms: int) -> None:

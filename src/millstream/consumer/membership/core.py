@@ -6,7 +6,7 @@ what it says. After every call, and when ``next_wake_ms`` has come: ``poll`` for
 
 The driver's duties:
 
-- Requests to ``GroupCoordinator()`` go to ``coordinator`` in the order given, on a connection of its own: a
+- Requests to ``CoordinatorOf`` go to ``coordinator`` in the order given, on a connection of its own: a
   JoinGroup may stay there for minutes, and a fetch in front of a heartbeat would delay it.
 - Each request ends with one ``receive`` or one ``failed``: on a broken connection, after ``timeout_ms``
   (close the connection then), or when ``build`` or the encoding raises.

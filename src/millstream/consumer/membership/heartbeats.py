@@ -15,19 +15,6 @@ class HeartbeatTimer:
     when a lease ends never overlaps with their next owner, whatever became of its last heartbeats.
     """
 
-    __slots__ = (
-        "_delay_ms",
-        "_failures",
-        "_interval_ms",
-        "_rebalance_timeout_ms",
-        "_sent_ms",
-        "_session_timeout_ms",
-        "generation_until_ms",
-        "in_flight",
-        "next_ms",
-        "session_until_ms",
-    )
-
     def __init__(self, config: ConsumerConfig, delay_ms: RetryDelay) -> None:
         # A rebalance waits for max_poll_interval_ms: beat often enough to hear of it in time.
         self._interval_ms = min(config.heartbeat_interval_ms, max(1, config.max_poll_interval_ms // 3))

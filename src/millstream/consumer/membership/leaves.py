@@ -25,8 +25,6 @@ class Leaves:
     Repeating is safe: an id is never used again, and leaving twice only says that the member is unknown.
     """
 
-    __slots__ = ("_delay_ms", "_emit", "_failures", "_queue", "in_flight", "retry_at_ms")
-
     def __init__(self, delay_ms: RetryDelay, emit: Callable[[Event], None]) -> None:
         self._delay_ms = delay_ms
         self._emit = emit

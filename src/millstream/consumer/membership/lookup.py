@@ -16,18 +16,6 @@ from millstream.consumer.sends import RetryDelay
 class CoordinatorLookup:
     """The coordinator when it is known; otherwise, when to ask for it."""
 
-    __slots__ = (
-        "_delay_ms",
-        "_emit",
-        "_failures",
-        "asking",
-        "node",
-        "reason",
-        "retry_at_ms",
-        "since_ms",
-        "wanted",
-    )
-
     def __init__(self, delay_ms: RetryDelay, emit: Callable[[Event], None]) -> None:
         self._delay_ms = delay_ms
         self._emit = emit

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
 
+from millstream.client.targets import AnyNode, CoordinatorOf, Node
 from millstream.consumer.assignors.base import Subscription
 from millstream.consumer.assignors.protocol import encode_subscription
 from millstream.consumer.membership import requests
 from millstream.consumer.membership.leaves import Leave
 from millstream.consumer.membership.phases import MemberPhase
 from millstream.consumer.membership.state import MemberState
-from millstream.consumer.sends import AnyNode, GroupCoordinator, Node, Send, Target
+from millstream.consumer.sends import Send
 from millstream.wire.messages.group_admin import DescribeGroupsRequest
 from millstream.wire.messages.groups import (
     FindCoordinatorRequest,
@@ -22,9 +22,6 @@ from millstream.wire.messages.groups import (
     SyncGroupRequest,
 )
 from millstream.wire.schema import Request
-
-_ANY_NODE: Final = AnyNode()
-_COORDINATOR: Final = GroupCoordinator()
 
 
 class RequestKind(Enum):
@@ -44,6 +41,7 @@ class Outbox:
     def __init__(self, state: MemberState) -> None:
         self._state = state
         self._config = state.config
+        self._coordinator = CoordinatorOf(state.who.group_id)
         self._in_flight: dict[int, RequestKind] = {}
         self._last_token = 0
 
@@ -89,17 +87,17 @@ class Outbox:
         build: Callable[[int], Request],
         request_type: type[Request],
         timeout_ms: int,
-        target: Target = _COORDINATOR,
+        target: AnyNode | CoordinatorOf | Node | None = None,
     ) -> Send:
         self._last_token += 1
         self._in_flight[self._last_token] = kind
-        return Send(self._last_token, target, build, request_type, timeout_ms)
+        return Send(self._last_token, target or self._coordinator, build, request_type, timeout_ms)
 
     def _find_coordinator(self) -> Send:
         self._state.lookup.asking = True
         build = requests.find_coordinator(self._state.who.group_id)
         timeout_ms = self._config.request_timeout_ms
-        return self._send(RequestKind.FIND, build, FindCoordinatorRequest, timeout_ms, _ANY_NODE)
+        return self._send(RequestKind.FIND, build, FindCoordinatorRequest, timeout_ms, AnyNode())
 
     def _join(self, now_ms: int) -> Send:
         state = self._state
@@ -151,13 +149,13 @@ class Outbox:
         timeout_ms = self._config.request_timeout_ms
         return self._send(RequestKind.LEAVE, build, LeaveGroupRequest, timeout_ms, self._past_a_join())
 
-    def _past_a_join(self) -> Target:
+    def _past_a_join(self) -> CoordinatorOf | Node:
         """The coordinator, on another connection than a join or sync of ours that is still parked there:
         Apache Kafka reads the next request of a connection when it has answered the one before.
         """
         node = self._state.lookup.node
         if node is None or {RequestKind.JOIN, RequestKind.SYNC}.isdisjoint(self._in_flight.values()):
-            return _COORDINATOR
+            return self._coordinator
         return Node(node.node_id)
 
     def _must_describe(self) -> bool:

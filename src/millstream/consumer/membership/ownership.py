@@ -16,8 +16,6 @@ class Ownership:
     effect at once; the user hears of a loss after the callback that may be running.
     """
 
-    __slots__ = ("_emit", "_pending", "gave_up", "owned")
-
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
         self._pending: deque[CallbackEvent] = deque()

@@ -8,7 +8,7 @@ from millstream.consumer.assignors.base import NO_GENERATION
 from millstream.consumer.membership.phases import COMMITTING, JOINED, MemberPhase
 from millstream.consumer.membership.state import MemberState
 from millstream.consumer.membership.values import GroupMetadata, Wait, Waiting
-from millstream.errors import CommitFailedError, MillstreamError, RebalanceInProgressError
+from millstream.errors import CommitFailedError, RebalanceInProgressError
 
 
 def waiting(state: MemberState) -> Waiting:
@@ -66,14 +66,9 @@ def commit_identity(state: MemberState) -> CommitIdentity:
         raise RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
     if state.wanted is None and not state.loss_reason:
         return CommitIdentity(GroupMetadata(state.who.group_id), state.ownership.gave_up)
-    raise not_a_member(state)
-
-
-def not_a_member(state: MemberState) -> MillstreamError:
-    """Why this member's commits are refused."""
     if not state.loss_reason:
-        return CommitFailedError("The offsets were not committed: call poll() to join the group first")
-    return CommitFailedError(
+        raise CommitFailedError("The offsets were not committed: call poll() to join the group first")
+    raise CommitFailedError(
         f"The offsets were not committed, as the partitions are lost: {state.loss_reason}. "
         "Call poll() to rejoin"
     )

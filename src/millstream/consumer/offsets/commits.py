@@ -10,14 +10,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from millstream.client.targets import CoordinatorOf
 from millstream.consumer.membership.reactions import is_retriable
 from millstream.consumer.membership.values import GroupMetadata
 from millstream.consumer.membership.views import CommitIdentity
 from millstream.consumer.offsets.requests import commit_codes, offset_commit
-from millstream.consumer.offsets.values import CommitDone, Event, GroupMember, Offsets
-from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
+from millstream.consumer.offsets.values import CommitDone, CommittingMember, Event, Offsets
+from millstream.consumer.sends import RetryDelay, Send
 from millstream.errors import (
     Action,
     BrokerError,
@@ -31,10 +33,8 @@ from millstream.errors import (
     TopicAuthorizationFailedError,
     for_code,
 )
-from millstream.model import TopicPartition
+from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
-
-_COORDINATOR: Final = GroupCoordinator()
 
 _ABOUT_THE_MEMBER: Final = frozenset(
     {
@@ -56,51 +56,29 @@ _TRIES_WITHOUT_TOPIC: Final = 3
 going on would hold up the rebalance that waits for the commit."""
 
 
+@dataclass(slots=True)
 class PendingCommit:
     """One commit, until it ends."""
 
-    __slots__ = (
-        "attempts",
-        "automatic",
-        "commit_id",
-        "deadline_ms",
-        "identity",
-        "left",
-        "offsets",
-        "repeats",
-        "retry_at_ms",
-        "token",
-    )
-
-    def __init__(
-        self,
-        commit_id: int,
-        offsets: Offsets,
-        identity: CommitIdentity,
-        deadline_ms: int,
-        *,
-        repeats: bool,
-        automatic: bool,
-    ) -> None:
-        self.commit_id = commit_id
-        """Also its place in the sequence of all commits."""
-        self.offsets = offsets
-        self.left = dict(offsets)
-        """What is not stored yet."""
-        self.identity = identity
-        self.deadline_ms = deadline_ms
-        self.repeats = repeats
-        """Whether it is tried until the deadline."""
-        self.automatic = automatic
-        self.attempts = 0
-        self.retry_at_ms = 0
-        self.token: int | None = None
+    commit_id: int
+    """Also its place in the sequence of all commits."""
+    offsets: Offsets
+    identity: CommitIdentity
+    deadline_ms: int
+    repeats: bool
+    """Whether it is tried until the deadline."""
+    automatic: bool
+    left: dict[TopicPartition, OffsetAndMetadata]
+    """What is not stored yet."""
+    attempts: int = 0
+    retry_at_ms: int = 0
+    token: int | None = None
 
 
 class OffsetCommits:
     """All commits that have not ended."""
 
-    def __init__(self, group: GroupMember, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
+    def __init__(self, group: CommittingMember, delay_ms: RetryDelay, request_timeout_ms: int) -> None:
         self._group = group
         self._delay_ms = delay_ms
         self._request_timeout_ms = request_timeout_ms
@@ -126,7 +104,7 @@ class OffsetCommits:
             self._events.append(CommitDone(self._last_id, offsets, error, automatic))
             return self._last_id
         commit = PendingCommit(
-            self._last_id, offsets, identity, deadline_ms, repeats=repeats, automatic=automatic
+            self._last_id, offsets, identity, deadline_ms, repeats, automatic, left=dict(offsets)
         )
         self._pending[commit.commit_id] = commit
         self._latest.update(dict.fromkeys(offsets, commit.commit_id))
@@ -176,7 +154,13 @@ class OffsetCommits:
         commit.attempts += 1
         self._by_token[token] = commit
         build = offset_commit(commit.identity.who, commit.left)
-        return Send(token, _COORDINATOR, build, OffsetCommitRequest, self._request_timeout_ms)
+        return Send(
+            token,
+            CoordinatorOf(commit.identity.who.group_id),
+            build,
+            OffsetCommitRequest,
+            self._request_timeout_ms,
+        )
 
     def next_wake_ms(self) -> int | None:
         has_coordinator = self._group.coordinator is not None

@@ -13,7 +13,7 @@ from typing import cast
 from millstream.config import ConsumerConfig
 from millstream.consumer.offsets.commits import OffsetCommits
 from millstream.consumer.offsets.fetches import CommittedFetches
-from millstream.consumer.offsets.values import CommitDone, Event, GroupMember, Offsets
+from millstream.consumer.offsets.values import CommitDone, CommittingMember, Event, Offsets
 from millstream.consumer.sends import Send, no_jitter, retry_delay
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitResponse, OffsetFetchResponse
@@ -24,7 +24,7 @@ class OffsetStore:
     """The group's committed offsets, as one of its members sees them."""
 
     def __init__(
-        self, config: ConsumerConfig, group: GroupMember, chance: Callable[[], float] = no_jitter
+        self, config: ConsumerConfig, group: CommittingMember, chance: Callable[[], float] = no_jitter
     ) -> None:
         """``config`` has a group_id. ``chance`` gives numbers from 0 to 1, for back-offs."""
         assert config.group_id is not None, "only a group has committed offsets"

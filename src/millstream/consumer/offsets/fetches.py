@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from dataclasses import dataclass, field
 
+from millstream.client.targets import CoordinatorOf
 from millstream.consumer.membership.reactions import is_retriable
 from millstream.consumer.offsets.requests import offset_fetch, read_fetched
-from millstream.consumer.offsets.values import CommittedFetched, Event, GroupMember
-from millstream.consumer.sends import GroupCoordinator, RetryDelay, Send
+from millstream.consumer.offsets.values import CommittedFetched, CommittingMember, Event
+from millstream.consumer.sends import RetryDelay, Send
 from millstream.errors import (
     Action,
     BrokerError,
@@ -20,30 +21,26 @@ from millstream.errors import (
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 
-_COORDINATOR: Final = GroupCoordinator()
 
-
+@dataclass(slots=True)
 class PendingFetch:
     """One fetch of committed offsets."""
 
-    __slots__ = ("attempts", "deadline_ms", "fetch_id", "found", "left", "retry_at_ms", "token")
-
-    def __init__(self, fetch_id: int, partitions: Iterable[TopicPartition], deadline_ms: int) -> None:
-        self.fetch_id = fetch_id
-        self.left = set(partitions)
-        """The partitions that have not been answered for."""
-        self.found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        self.deadline_ms = deadline_ms
-        self.attempts = 0
-        self.retry_at_ms = 0
-        self.token: int | None = None
+    fetch_id: int
+    left: set[TopicPartition]
+    """The partitions that have not been answered for."""
+    deadline_ms: int
+    found: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    attempts: int = 0
+    retry_at_ms: int = 0
+    token: int | None = None
 
 
 class CommittedFetches:
     """All fetches of committed offsets that have not ended."""
 
     def __init__(
-        self, group: GroupMember, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int
+        self, group: CommittingMember, group_id: str, delay_ms: RetryDelay, request_timeout_ms: int
     ) -> None:
         self._group = group
         self._group_id = group_id
@@ -61,7 +58,7 @@ class CommittedFetches:
     def ask(self, partitions: Iterable[TopicPartition], deadline_ms: int) -> int:
         """Begin to ask; a CommittedFetched with the returned id ends it."""
         self._last_id += 1
-        self._pending[self._last_id] = PendingFetch(self._last_id, partitions, deadline_ms)
+        self._pending[self._last_id] = PendingFetch(self._last_id, set(partitions), deadline_ms)
         return self._last_id
 
     def due(self, now_ms: int, new_token: Callable[[], int]) -> list[Send]:
@@ -89,7 +86,7 @@ class CommittedFetches:
         fetch.attempts += 1
         self._by_token[token] = fetch
         build = offset_fetch(self._group_id, fetch.left)
-        return Send(token, _COORDINATOR, build, OffsetFetchRequest, self._request_timeout_ms)
+        return Send(token, CoordinatorOf(self._group_id), build, OffsetFetchRequest, self._request_timeout_ms)
 
     def next_wake_ms(self) -> int | None:
         has_coordinator = self._group.coordinator is not None

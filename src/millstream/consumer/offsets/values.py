@@ -14,7 +14,7 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class GroupMember(Protocol):
+class CommittingMember(Protocol):
     """What offsets need of a membership."""
 
     @property

@@ -9,8 +9,8 @@ from typing import Any
 from millstream.client.blocking import Deadline
 from millstream.consumer.driver import ConsumerDriver
 from millstream.consumer.listener import RebalanceListener
-from millstream.consumer.membership import CallbackEvent, Lost, Revoke
-from millstream.consumer.offsets import Offsets
+from millstream.consumer.membership.values import CallbackEvent, Lost, Revoke
+from millstream.consumer.offsets.values import Offsets
 from millstream.consumer.user.waits import UserWaits
 
 log = logging.getLogger("millstream.consumer")

@@ -37,8 +37,7 @@ class ConsumerSession:
         self.client = client
         self.config = config
         self.driver = ConsumerDriver(client, config)
-        self.positions = self.driver.positions
-        self.progress = UserProgress(self.positions)
+        self.progress = UserProgress(self.driver.positions)
         self.alone = SingleThread()
         self.is_closed = False
         self.waits = UserWaits(client, self.driver)

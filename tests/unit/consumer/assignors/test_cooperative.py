@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hypothesis import given, settings
 
 from millstream.consumer.assignors import (
     Assignment,
     ClusterView,
     CooperativeStickyAssignor,
+    Members,
     RebalanceProtocol,
     StickyAssignor,
     Subscription,
-    taken_while_owned,
 )
 from millstream.consumer.assignors.user_data import encode_cooperative, encode_sticky
+from millstream.model import TopicPartition
 from tests.unit.consumer.assignors.groups import (
     check_complete,
     check_placement,
@@ -25,6 +28,18 @@ from tests.unit.consumer.assignors.groups import (
     rebalancing,
     with_owned,
 )
+
+
+def taken_while_owned(members: Members, result: Mapping[str, Assignment]) -> list[TopicPartition]:
+    """The partitions that an assignment takes from one member and gives to another at once: must be none."""
+    added: set[TopicPartition] = set()
+    revoked: set[TopicPartition] = set()
+    for member_id, subscription in members.items():
+        given = set(result.get(member_id, Assignment()).partitions)
+        added |= given.difference(subscription.owned_partitions)
+        revoked |= set(subscription.owned_partitions) - given
+    return sorted(added & revoked)
+
 
 Situation = tuple[ClusterView, dict[str, Subscription]]
 

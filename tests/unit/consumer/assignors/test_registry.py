@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from millstream.config import ConsumerConfig
 from millstream.consumer.assignors import (
-    DEFAULT_ASSIGNORS,
     Assignment,
     Assignor,
     ClusterView,
@@ -60,7 +60,7 @@ class Picky(EverythingToOne):
         ("org.apache.kafka.clients.consumer.RoundRobinAssignor", [RoundRobinAssignor]),
         ("org.apache.kafka.clients.consumer.StickyAssignor", [StickyAssignor]),
         ("org.apache.kafka.clients.consumer.CooperativeStickyAssignor", [CooperativeStickyAssignor]),
-        (DEFAULT_ASSIGNORS, [RangeAssignor, CooperativeStickyAssignor]),
+        (ConsumerConfig.partition_assignment_strategy, [RangeAssignor, CooperativeStickyAssignor]),
         ("sticky, range ,", [StickyAssignor, RangeAssignor]),
         (RoundRobinAssignor, [RoundRobinAssignor]),
         (EverythingToOne(), [EverythingToOne]),
@@ -104,7 +104,7 @@ def test_mistakes_are_named(spec: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "protocol"),
     [
-        (DEFAULT_ASSIGNORS, RebalanceProtocol.EAGER),
+        (ConsumerConfig.partition_assignment_strategy, RebalanceProtocol.EAGER),
         ("cooperative-sticky", RebalanceProtocol.COOPERATIVE),
         (["cooperative-sticky", Cooperative], RebalanceProtocol.COOPERATIVE),
         ("sticky,cooperative-sticky", RebalanceProtocol.EAGER),

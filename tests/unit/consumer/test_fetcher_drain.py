@@ -14,7 +14,7 @@ from millstream.wire.records.batches import ControlType, RecordData
 from millstream.wire.records.codecs import Codec
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog
-from tests.unit.consumer.fetch_world import World, values
+from tests.unit.consumer.fetch_world import World, take, values
 
 SETTINGS = config(auto_offset_reset="earliest")
 COMMITTED = config(auto_offset_reset="earliest", isolation_level="read_committed")
@@ -181,7 +181,7 @@ def log_with(*raw: bytes | None) -> FakeLog:
 def test_values_and_keys_are_deserialized_and_nulls_stay() -> None:
     world = world_of(log_with(b"1", None, b"3"))
     world.settle(1)
-    found = world.fetcher.take(10, 0, Deserializers(key=bytes.decode, value=int))
+    found = take(world.fetcher, 10, 0, Deserializers(key=bytes.decode, value=int))
     assert [(record.key, record.value) for record in found] == [("k0", 1), ("k1", None), ("k2", 3)]
 
 
@@ -193,11 +193,11 @@ def test_bytes_need_no_deserializer() -> None:
 def test_bad_bytes_come_after_the_good_records_and_can_be_passed() -> None:
     world = world_of(log_with(b"0", b"1", b"bad", b"3"))
     world.settle(1)
-    assert [record.value for record in world.fetcher.take(10, 0, NUMBERS)] == [0, 1]
+    assert [record.value for record in take(world.fetcher, 10, 0, NUMBERS)] == [0, 1]
     assert world.positions == {T0: 2}
     for _ in range(2):
         with pytest.raises(DeserializationError) as caught:
-            world.fetcher.take(10, 0, NUMBERS)
+            take(world.fetcher, 10, 0, NUMBERS)
         error = caught.value
         assert (error.topic, error.partition, error.offset, error.raw) == ("t", 0, 2, b"bad")
         assert isinstance(error.__cause__, ValueError)
@@ -206,7 +206,7 @@ def test_bad_bytes_come_after_the_good_records_and_can_be_passed() -> None:
         world.settle(1)
     world.fetcher.positions.seek(T0, 3)
     world.settle(2)
-    assert [record.value for record in world.fetcher.take(10, 0, NUMBERS)] == [3]
+    assert [record.value for record in take(world.fetcher, 10, 0, NUMBERS)] == [3]
 
 
 def test_a_bad_key_before_a_bad_value() -> None:
@@ -221,13 +221,13 @@ def test_a_bad_key_before_a_bad_value() -> None:
     world = world_of(log)
     world.settle(1)
     both = Deserializers(int, int)
-    assert len(world.fetcher.take(10, 0, both)) == 1
+    assert len(take(world.fetcher, 10, 0, both)) == 1
     with pytest.raises(DeserializationError, match="key of t-0 at offset 1"):
-        world.fetcher.take(10, 0, both)
+        take(world.fetcher, 10, 0, both)
     world.fetcher.positions.seek(T0, 2)
     world.settle(2)
     with pytest.raises(DeserializationError, match="value of t-0 at offset 2"):
-        world.fetcher.take(10, 0, both)
+        take(world.fetcher, 10, 0, both)
 
 
 def test_a_bad_value_before_a_bad_key() -> None:
@@ -236,7 +236,7 @@ def test_a_bad_value_before_a_bad_key() -> None:
     world = world_of(log)
     world.settle(1)
     with pytest.raises(DeserializationError, match="value of t-0 at offset 0"):
-        world.fetcher.take(10, 0, Deserializers(int, int))
+        take(world.fetcher, 10, 0, Deserializers(int, int))
 
 
 def test_other_partitions_go_on_beside_a_bad_record() -> None:
@@ -246,7 +246,7 @@ def test_other_partitions_go_on_beside_a_bad_record() -> None:
     errors = 0
     for _ in range(6):
         try:
-            seen += [record.value for record in world.fetcher.take(1, 0, NUMBERS)]
+            seen += [record.value for record in take(world.fetcher, 1, 0, NUMBERS)]
         except DeserializationError:
             errors += 1
     assert seen == [1, 2]
@@ -263,7 +263,7 @@ def test_an_interrupted_deserializer_loses_nothing() -> None:
         return raw
 
     with pytest.raises(KeyboardInterrupt):
-        world.fetcher.take(10, 0, Deserializers(value=interrupted))
+        take(world.fetcher, 10, 0, Deserializers(value=interrupted))
     assert world.positions == {T0: 0}
     assert values(world.take()) == [b"0", b"1", b"2"]
 
