@@ -196,9 +196,8 @@ class Settings:
         """
         values: dict[str, Any] = {}
         for name, (spelling, value) in _one_spelling(settings or {}, keywords or {}).items():
-            if not cls._is_known(name, spelling):
-                continue
-            values[name] = _read(_readers(cls)[name], name, spelling, value)
+            if cls._is_known(name, spelling):
+                values[name] = _read(_readers(cls)[name], name, spelling, value)
         for each in fields(cls):
             if each.default is each.default_factory is MISSING and each.name not in values:
                 raise ConfigError(f"{each.name} is missing: it has no default", setting=each.name)

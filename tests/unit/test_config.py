@@ -79,6 +79,22 @@ def test_a_setting_of_another_client() -> None:
     assert "group_id is a setting of the consumer" in refusal(ProducerConfig, group_id="g")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("max.poll.records", 0),
+        ("group.idd", "g"),
+        ("acks", "all"),
+        ("ssl.key", "k"),
+        ("bootstrap.servers", "x"),
+    ],
+)
+def test_an_error_says_which_setting_it_is_about(setting: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ConsumerConfig.from_settings({"bootstrap.servers": SERVERS} | {setting: value})
+    assert caught.value.setting == setting.replace(".", "_")
+
+
 def test_a_required_setting() -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
         ConsumerConfig.from_settings({"group.id": "g"})

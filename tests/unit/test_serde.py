@@ -8,11 +8,14 @@ import sys
 import uuid
 from typing import Any
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream import serde
+from millstream.cli.consume.options import VALUE_FORMATS
+from millstream.consumer.decoding.arrow import column_type
 from millstream.errors import ConfigError, DeserializationError, MissingExtraError, SerializationError
 
 JAVA = "org.apache.kafka.common.serialization."
@@ -218,3 +221,17 @@ def test_avro_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numbers_are_as_struct_packs_them() -> None:
     assert serde.serializer("float")(2) == struct.pack(">f", 2.0)
+
+
+@pytest.mark.parametrize("name", [name for name in serde.FORMATS if name not in ("bytes", "string")])
+def test_the_command_line_reads_every_format(name: str) -> None:
+    assert name in VALUE_FORMATS
+
+
+@pytest.mark.parametrize("found", serde.FORMATS.values(), ids=lambda found: found.name)
+def test_a_format_has_an_arrow_column_or_a_hint(found: serde.ValueFormat) -> None:
+    if found.arrow:
+        assert column_type(found.name, "value_deserializer") == getattr(pyarrow, found.arrow)()
+    else:
+        with pytest.raises(ConfigError, match=f"value_deserializer={found.name}"):
+            column_type(found.name, "value_deserializer")

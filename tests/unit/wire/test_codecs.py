@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.broker.log.config import LogConfig
+from millstream.config import ProducerConfig
 from millstream.errors import CorruptBatch
 from millstream.wire.records.codecs import Codec, compress, decompress
 from tests.waiting import soon_enough
@@ -31,6 +33,21 @@ def test_what_was_compressed_comes_back(codec: Codec, data: bytes, repeat: int) 
     data *= repeat
     for form in (data, bytearray(data), memoryview(data)):
         assert decompress(codec, compress(codec, form), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_producers_and_topics_have_the_settings_of_a_codec(codec: Codec) -> None:
+    chosen: dict[str, object] = {"bootstrap_servers": "localhost:9092", "compression_type": codec.label}
+    assert ProducerConfig.from_settings(chosen).compression_type == codec.label
+    assert LogConfig.from_properties({"compression.type": codec.label}).codec is codec
+    level = f"compression.{codec.label}.level"
+    if codec.levels is None:
+        assert level.replace(".", "_") not in ProducerConfig.names()
+        return
+    smallest = codec.levels.smallest
+    producer = ProducerConfig.from_settings({**chosen, level: smallest})
+    topic = LogConfig.from_properties({level: str(smallest)})
+    assert producer.level_of(codec) == topic.level_of(codec) == smallest
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
