@@ -156,7 +156,7 @@ class Reading(Scenario):
     def until_quiet(self) -> None:
         """Wait until all metadata have come that somebody has asked for so far."""
         metadata = session_of(self.consumer).client.metadata
-        until(lambda: not metadata._asks and metadata._asked is None, "metadata")
+        until(lambda: not metadata._waiting and metadata._in_flight is None, "metadata")
 
     def close(self) -> None:
         self.consumer.close()

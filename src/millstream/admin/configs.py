@@ -130,7 +130,7 @@ def _entries(
             for name, value in more.items()
         ]
     if not entries:
-        raise MisuseError("there is no setting to change: give at least one")
+        raise MisuseError("no setting to change: give at least one")
     return entries
 
 

@@ -1,1 +1,1 @@
-"""What consumer, producer and admin share: connections, metadata, retries and the I/O thread."""
+"""What consumer, producer and admin share: the I/O thread, connections, metadata and retries."""

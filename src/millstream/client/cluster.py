@@ -105,13 +105,13 @@ class Cluster:
 
     # -- the next snapshot
 
-    def updated(self, response: MetadataResponse, asked: Iterable[str] | None) -> Cluster:
-        """The metadata after a response. ``asked`` are the topics of the request; None stands for all.
+    def updated(self, response: MetadataResponse, requested: Iterable[str] | None) -> Cluster:
+        """The metadata after a response. ``requested`` are the topics of the request; None: all.
 
         Other topics stay as they are. A response without brokers changes only topics.
         """
-        topics: dict[str, TopicInfo] = {} if asked is None else dict(self.topics)
-        errors: dict[str, BrokerError] = {} if asked is None else dict(self.errors)
+        topics: dict[str, TopicInfo] = {} if requested is None else dict(self.topics)
+        errors: dict[str, BrokerError] = {} if requested is None else dict(self.errors)
         for answer in response.topics:
             if answer.name is not None:
                 self._take(answer, answer.name, topics, errors)

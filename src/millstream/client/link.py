@@ -1,4 +1,4 @@
-"""One broker as a client sees it: a connection that is made when needed, and the requests sent over it.
+"""The link to one broker: a connection, opened when needed, and the requests sent over it.
 
 A link exists as long as its client knows the broker. It accepts requests at any time: it connects when there
 is something to send, takes the set-up steps, waits out the back-off after failures, and closes when idle. ::

@@ -68,10 +68,10 @@ class Metadata:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tracked: dict[str, int] = {}
         self._tracks_all = False
-        self._asks: list[_Refresh] = []
-        self._asked: list[_Refresh] | None = None
-        self._ever_asked: set[str] = set()
-        self._fruitless = 0
+        self._waiting: list[_Refresh] = []
+        self._in_flight: list[_Refresh] | None = None
+        self._ever_requested: set[str] = set()
+        self._failures = 0
         self._allowed_at_ms = 0
         self._timer: Timer | None = None
         self._age_timer: Timer | None = None
@@ -120,12 +120,12 @@ class Metadata:
         that to a fetch which waits for data.
         """
         wanted = None if topics is None else frozenset(topics)
-        asks = self._asks + (self._asked or []) if self._is_news(wanted) else self._asks
-        if done is not None or not any(ask.covers(wanted, create, can_wait) for ask in asks):
-            self._asks.append(_Refresh(wanted, done, create, can_wait))
+        pending = self._waiting + (self._in_flight or []) if self._is_unknown(wanted) else self._waiting
+        if done is not None or not any(refresh.covers(wanted, create, can_wait) for refresh in pending):
+            self._waiting.append(_Refresh(wanted, done, create, can_wait))
         self._plan()
 
-    def _is_news(self, topics: frozenset[str] | None) -> bool:
+    def _is_unknown(self, topics: frozenset[str] | None) -> bool:
         """Whether all topics are still unknown: then the answer to a request in flight will do."""
         return topics is not None and len(topics) > 0 and topics.isdisjoint(self.cluster.topics)
 
@@ -143,20 +143,20 @@ class Metadata:
         for timer in (self._timer, self._age_timer):
             if timer is not None:
                 timer.cancel()
-        waiting = [*self._asks, *(self._asked or ())]
-        self._asks, self._asked = [], None
+        waiting = [*self._waiting, *(self._in_flight or ())]
+        self._waiting, self._in_flight = [], None
         _call_back(waiting, error)
 
     # -- requests
 
     def _plan(self) -> None:
-        if self._asked is not None or not self._asks:
+        if self._in_flight is not None or not self._waiting:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._reactor.now_ms() >= self._allowed_at_ms or self._is_urgent():
-            self._ask()
+            self._request()
         else:
             self._timer = self._reactor.call_at(self._allowed_at_ms, self._plan)
 
@@ -168,28 +168,29 @@ class Metadata:
         if self.last_error is not None:
             return False
         return any(
-            ask.done is not None or (ask.topics is not None and not ask.topics <= self._ever_asked)
-            for ask in self._asks
+            refresh.done is not None
+            or (refresh.topics is not None and not refresh.topics <= self._ever_requested)
+            for refresh in self._waiting
         )
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         # Refreshes that may create topics go alone: otherwise a deleted topic of others would be recreated.
-        creating = [ask for ask in self._asks if ask.create]
-        self._asked = creating or self._asks
-        self._asks = [ask for ask in self._asks if not ask.create] if creating else []
+        creating = [refresh for refresh in self._waiting if refresh.create]
+        self._in_flight = creating or self._waiting
+        self._waiting = [refresh for refresh in self._waiting if not refresh.create] if creating else []
         topics: set[str] | None = set()
-        for ask in self._asked:
-            topics = None if topics is None or ask.topics is None else topics | ask.topics
-        self._ever_asked |= topics or set()
+        for refresh in self._in_flight:
+            topics = None if topics is None or refresh.topics is None else topics | refresh.topics
+        self._ever_requested |= topics or set()
         self._allowed_at_ms = self._reactor.now_ms() + self._backoff.delay_ms(1, chance())
-        asked = None if topics is None else frozenset(topics)
-        create = self._auto_create_topics and any(ask.create for ask in self._asked)
+        requested = None if topics is None else frozenset(topics)
+        create = self._auto_create_topics and any(refresh.create for refresh in self._in_flight)
         self._send(
             MetadataRequest,
-            lambda version: self._build(asked, create),
-            lambda response: self._answered(response, asked),
+            lambda version: self._build(requested, create),
+            lambda response: self._answered(response, requested),
             self._failed,
-            can_wait=all(ask.can_wait for ask in self._asked),
+            can_wait=all(refresh.can_wait for refresh in self._in_flight),
         )
 
     @staticmethod
@@ -199,7 +200,7 @@ class Metadata:
 
     # -- answers
 
-    def _answered(self, response: MetadataResponse, asked: frozenset[str] | None) -> None:
+    def _answered(self, response: MetadataResponse, requested: frozenset[str] | None) -> None:
         try:
             raise_for_code(response.error_code, "metadata")
         except BrokerError as error:
@@ -207,9 +208,9 @@ class Metadata:
                 self.learn(replace(self.cluster, brokers={}))
             self._failed(error)
             return
-        done, self._asked = self._asked or [], None
+        done, self._in_flight = self._in_flight or [], None
         self.last_error = None
-        self.cluster = self.cluster.updated(response, asked)
+        self.cluster = self.cluster.updated(response, requested)
         self._drop_idle()
         self._watch_age()
         self._on_update(self.cluster)
@@ -218,15 +219,15 @@ class Metadata:
 
     def _failed(self, error: MillstreamError) -> None:
         self.last_error = error
-        asked, self._asked = self._asked or [], None
-        self._wait_longer()
+        requested, self._in_flight = self._in_flight or [], None
+        self._back_off()
         if isinstance(error, BrokerError) and error.retriable:
             log.debug("requesting metadata failed, will retry: %s", error)
-            self._asks = asked + self._asks
+            self._waiting = requested + self._waiting
         else:
             level = logging.DEBUG if isinstance(error, ClosedError) else logging.WARNING
             log.log(level, "requesting metadata failed: %s", error)
-            _call_back(asked, error)
+            _call_back(requested, error)
         self._plan()
 
     def _follow_elections(self) -> None:
@@ -238,15 +239,15 @@ class Metadata:
             if topic in self._tracked and error.action is not Action.ABORT
         }
         if waiting or unsettled:
-            self._wait_longer()
+            self._back_off()
             self.refresh(waiting | unsettled)
         else:
-            self._fruitless = 0
+            self._failures = 0
             self._plan()
 
-    def _wait_longer(self) -> None:
-        self._fruitless += 1
-        delay_ms = self._backoff.delay_ms(self._fruitless, chance())
+    def _back_off(self) -> None:
+        self._failures += 1
+        delay_ms = self._backoff.delay_ms(self._failures, chance())
         self._allowed_at_ms = self._reactor.now_ms() + delay_ms
 
     def _watch_age(self) -> None:
@@ -263,11 +264,11 @@ class Metadata:
         if idle:
             for topic in idle:
                 del self._tracked[topic]
-            self._ever_asked.difference_update(idle)
+            self._ever_requested.difference_update(idle)
             self.cluster = self.cluster.without_topics(idle)
 
 
-def _call_back(asks: Iterable[_Refresh], error: MillstreamError | None) -> None:
-    for ask in asks:
-        if ask.done is not None:
-            ask.done(error)
+def _call_back(pending: Iterable[_Refresh], error: MillstreamError | None) -> None:
+    for refresh in pending:
+        if refresh.done is not None:
+            refresh.done(error)

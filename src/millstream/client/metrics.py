@@ -59,7 +59,7 @@ class ClientMetrics:
             self.register(one.name, one.metadata["description"], partial(getattr, counters, one.name))
 
     def register(self, name: str, description: str, read: Callable[[], int | float]) -> None:
-        """Add a number that is read when it is asked for."""
+        """Add a number that ``snapshot`` reads."""
         self._metrics.append(Metric(name, description, read))
 
     def answered(self, api: str, latency_ms: int, frame_bytes: int) -> None:

@@ -275,7 +275,7 @@ class ProducerDriver:
         if response.error_code:
             self._id_failed(for_code(response.error_code)("requesting a producer id"))
             return
-        assert self.sequences is not None, "only an idempotent producer asks for an id"
+        assert self.sequences is not None, "only an idempotent producer requests an id"
         self._id_requested = False
         self._id_failures = 0
         with self.deliveries.lock:

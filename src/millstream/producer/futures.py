@@ -326,7 +326,7 @@ class _Keeper:
 
 
 def _count_references() -> int:
-    """``getrefcount`` of a future that only its batch and the asking function refer to."""
+    """``getrefcount`` of a future that only its batch and the calling function refer to."""
     keeper = _Keeper()
     keeper.spare = new_future(RecordFuture)
     future = keeper.spare

@@ -49,7 +49,7 @@ def response(
 
 
 def cluster_with(*topics: MetadataResponseTopic) -> Cluster:
-    return Cluster.empty().updated(response(*topics), asked=None)
+    return Cluster.empty().updated(response(*topics), requested=None)
 
 
 def test_everything_of_an_answer_is_there() -> None:
@@ -67,31 +67,31 @@ def test_everything_of_an_answer_is_there() -> None:
 
 def test_topics_that_were_not_asked_for_stay() -> None:
     cluster = cluster_with(topic("a", partition(0, 1)), topic("b", partition(0, 1)))
-    cluster = cluster.updated(response(topic("b", partition(0, 2))), asked=["b"])
+    cluster = cluster.updated(response(topic("b", partition(0, 2))), requested=["b"])
     assert set(cluster.topics) == {"a", "b"}
     assert cluster.leader("b", 0) == cluster.brokers[2]
 
 
 def test_topics_missing_from_an_answer_about_all_are_gone() -> None:
     cluster = cluster_with(topic("a", partition(0, 1)), topic("b", partition(0, 1)))
-    cluster = cluster.updated(response(topic("b", partition(0, 1))), asked=None)
+    cluster = cluster.updated(response(topic("b", partition(0, 1))), requested=None)
     assert set(cluster.topics) == {"b"}
 
 
 def test_never_back_to_an_older_leader_epoch() -> None:
     cluster = cluster_with(topic("a", partition(0, 2, 7)))
-    cluster = cluster.updated(response(topic("a", partition(0, 1, 6))), asked=["a"])
+    cluster = cluster.updated(response(topic("a", partition(0, 1, 6))), requested=["a"])
     assert cluster.leader("a", 0) == cluster.brokers[2]
-    cluster = cluster.updated(response(topic("a", partition(0, 1, 8))), asked=["a"])
+    cluster = cluster.updated(response(topic("a", partition(0, 1, 8))), requested=["a"])
     assert cluster.leader("a", 0) == cluster.brokers[1]
     # A broker too old to tell epochs is believed.
-    cluster = cluster.updated(response(topic("a", partition(0, 2))), asked=["a"])
+    cluster = cluster.updated(response(topic("a", partition(0, 2))), requested=["a"])
     assert cluster.leader("a", 0) == cluster.brokers[2]
 
 
 def test_a_topic_made_anew_starts_its_epochs_anew() -> None:
     cluster = cluster_with(topic("a", partition(0, 2, 7)))
-    cluster = cluster.updated(response(topic("a", partition(0, 1, 0), topic_id=OTHER_ID)), asked=["a"])
+    cluster = cluster.updated(response(topic("a", partition(0, 1, 0), topic_id=OTHER_ID)), requested=["a"])
     assert cluster.leader("a", 0) == cluster.brokers[1]
 
 
@@ -119,20 +119,22 @@ def test_errors_of_topics() -> None:
             topic("b", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             topic("c", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ),
-        asked=["a", "b", "c"],
+        requested=["a", "b", "c"],
     )
     assert isinstance(cluster.errors["a"], LeaderNotAvailableError)
     assert isinstance(cluster.errors["b"], UnknownTopicOrPartitionError)
     assert isinstance(cluster.errors["c"], TopicAuthorizationFailedError)
     # What is expected back keeps what was known of it; what is gone does not.
     assert set(cluster.topics) == {"a"}
-    cluster = cluster.updated(response(topic("a", partition(0, 1))), asked=["a"])
+    cluster = cluster.updated(response(topic("a", partition(0, 1))), requested=["a"])
     assert "a" not in cluster.errors
 
 
 def test_an_answer_without_brokers_keeps_those_that_are_known() -> None:
     cluster = cluster_with(topic("a", partition(0, 1)))
-    cluster = cluster.updated(MetadataResponse(brokers=[], topics=[topic("b", partition(0, 1))]), asked=["b"])
+    cluster = cluster.updated(
+        MetadataResponse(brokers=[], topics=[topic("b", partition(0, 1))]), requested=["b"]
+    )
     assert set(cluster.brokers) == {1, 2}
     assert cluster.controller_id == 2
     assert set(cluster.topics) == {"a", "b"}

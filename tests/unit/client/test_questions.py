@@ -171,7 +171,9 @@ def test_what_can_wait_does(broker: ParkingBroker) -> None:
     """Metadata that have grown old: nobody waits for them, so they are not worth a connection."""
     with client_of(broker, metadata_max_age_ms=200) as client:
         fetched = fetch(client, broker)
-        until(lambda: client.metadata._asked is not None, "metadata are asked for, and wait for the fetch")
+        until(
+            lambda: client.metadata._in_flight is not None, "metadata are requested, and wait for the fetch"
+        )
         assert not fetched.done()
         broker.release.set()
         until(lambda: client.metrics.metadata_refreshes >= 2, "they came")

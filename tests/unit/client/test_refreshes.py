@@ -29,7 +29,10 @@ def test_many_askers_share_one_request(broker: FakeBroker) -> None:
         ]
         for thread in threads:
             thread.start()
-        until(lambda: len(client.metadata._asks) + len(client.metadata._asked or ()) == 10, "all have asked")
+        until(
+            lambda: len(client.metadata._waiting) + len(client.metadata._in_flight or ()) == 10,
+            "all have asked",
+        )
         gate.set()
         for thread in threads:
             thread.join(SECONDS)
@@ -79,4 +82,4 @@ def test_askers_who_come_during_an_answer_are_not_forgotten(broker: FakeBroker) 
         for _ in range(50):
             cluster = calls.refresh_metadata(["later"], Deadline(SECONDS))
             assert "later" in cluster.errors
-        assert len(client.metadata._asks) <= 2
+        assert len(client.metadata._waiting) <= 2

@@ -158,7 +158,7 @@ class Accumulator:
         return batch
 
     def new_column_batch(self, queue: PartitionQueue, size: int, now_ms: int) -> ColumnBatch:
-        """Open a batch for records from columns, of which the first takes ``size`` bytes: there is memory."""
+        """Open a batch for records from columns; there must be memory for the first one's ``size``."""
         delivery = self._make_delivery(queue.topic, queue.partition, Times())
         batch = ColumnBatch(queue, now_ms, max(self.batch_size, size), delivery)
         self.open_batch(batch)
