@@ -55,32 +55,28 @@ class WritesTopics(Protocol):
 class SaysIfReplaces(Protocol):
     """Whether a rewind replaces the rows that it reads again; sinks that say nothing do."""
 
-    @property
-    def replaces(self) -> bool: ...
+    replaces: bool
 
 
 @runtime_checkable
 class SaysIfJoinsFiles(Protocol):
     """Whether ``compact`` has files to join; it is refused where it has none."""
 
-    @property
-    def joins_files(self) -> bool: ...
+    joins_files: bool
 
 
 @runtime_checkable
 class BoundsCycleRecords(Protocol):
     """The most records of a cycle, unless the user bounds it."""
 
-    @property
-    def cycle_records(self) -> int: ...
+    cycle_records: int
 
 
 @runtime_checkable
 class BoundsCycleBytes(Protocol):
     """The most bytes of a cycle, unless the user bounds it."""
 
-    @property
-    def cycle_bytes(self) -> int: ...
+    cycle_bytes: int
 
 
 @runtime_checkable

@@ -135,7 +135,8 @@ def _installed() -> list[EntryPoint]:
     """Schemes that other packages declare. This reads the metadata of every installed package."""
     from importlib.metadata import entry_points
 
-    return [entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in OWN]
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    return [entry for scheme, entry in found.items() if scheme not in OWN]
 
 
 def _loaded(entry: EntryPoint) -> SinkKind:

@@ -28,14 +28,7 @@ from millstream.spark.sinks.base import Progress, SinkError
 from millstream.spark.sinks.delta import progress as delta_progress
 from millstream.spark.sinks.delta.errors import TROUBLE, failed, words
 from millstream.spark.sinks.delta.features import check_features
-from millstream.spark.sinks.delta.log import (
-    LOG,
-    LogView,
-    Restore,
-    commit_path,
-    newest_version,
-    read_commit,
-)
+from millstream.spark.sinks.delta.log import LOG, LogView, Restore, commit_path, newest_version, read_commit
 from millstream.spark.sinks.delta.parquet.files import DataFile, sync
 from millstream.spark.sinks.delta.parquet.partitions import text
 

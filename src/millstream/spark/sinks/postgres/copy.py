@@ -17,12 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.spark.sinks.json_values import texts
-from millstream.spark.sinks.postgres.types import (
-    EPOCH_DAYS,
-    EPOCH_MICROSECONDS,
-    ColumnType,
-    column_type,
-)
+from millstream.spark.sinks.postgres.types import EPOCH_DAYS, EPOCH_MICROSECONDS, ColumnType, column_type
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER: Final = struct.pack(">h", -1)

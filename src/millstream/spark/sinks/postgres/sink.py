@@ -47,7 +47,7 @@ from millstream.spark.sinks.postgres.staging import (
     LITTER_S,
     PostgresWriter,
     Staged,
-    cycle_mark,
+    cycle_hash,
     drop,
     staging_tables,
 )
@@ -154,14 +154,16 @@ class PostgresSink:
 
         What cannot be dropped now is dropped with the next cycle's.
         """
-        self._unclean.add(cycle_mark(cycle_id))
+        self._unclean.add(cycle_hash(cycle_id))
         with suppress(SinkError, psycopg.Error), self._database.session("cleaning up") as connection:
             name = self._locate(connection)
             named = {each for one in written for each in Staged.of(one).names}
             assert name.schema is not None
             found = staging_tables(connection, name.schema)
-            left = drop(connection, name, named | {each for each, mark, _ in found if mark in self._unclean})
-            self._unclean = {mark for each, mark, _ in found if each in left}
+            left = drop(
+                connection, name, named | {each for each, hash_, _ in found if hash_ in self._unclean}
+            )
+            self._unclean = {hash_ for each, hash_, _ in found if each in left}
 
     def lost(self, group_id: str) -> list[LostRange]:
         with self._database.session("reading lost ranges") as connection:

@@ -248,17 +248,17 @@ def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(index, batch.schema.field(index), reasons)
 
 
-def cycle_mark(cycle_id: str) -> str:
+def cycle_hash(cycle_id: str) -> str:
     """The hash of a cycle in the names of its staging tables."""
     return blake2b(cycle_id.encode(), digest_size=8).hexdigest()
 
 
 def _stem(cycle_id: str) -> str:
-    return f"millstream_staging_{int(time.time())}_{cycle_mark(cycle_id)}_{uuid.uuid4().hex[:8]}"
+    return f"millstream_staging_{int(time.time())}_{cycle_hash(cycle_id)}_{uuid.uuid4().hex[:8]}"
 
 
 def staging_tables(connection: Connection, schema: str) -> list[tuple[str, str, int]]:
-    """The staging tables in a schema: name, ``cycle_mark``, age in seconds."""
+    """The staging tables in a schema: name, ``cycle_hash``, age in seconds."""
     found = connection.execute(
         "SELECT relname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
         "WHERE nspname = %s AND relkind = 'r' AND relname LIKE 'millstream\\_staging\\_%%'",

@@ -113,13 +113,7 @@ def _definition(field: pa.Field) -> sql.Composed:
 
 
 def _fit(
-    connection: Connection,
-    name: TableName,
-    table: str,
-    schema: pa.Schema,
-    relation: Relation,
-    *,
-    add: bool,
+    connection: Connection, name: TableName, table: str, schema: pa.Schema, relation: Relation, *, add: bool
 ) -> None:
     """Add missing columns if ``add`` allows it; raise where the table does not fit."""
     for field in check_fit(relation, table, schema, add=add):

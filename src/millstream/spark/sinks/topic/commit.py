@@ -92,17 +92,19 @@ class PartitionCommit:
             else:
                 entry = new
         parts = ((self._output.rejected, entry.rejected, rejected), (self._output.rows, entry.rows, rows))
-        found = [self._behind(entry, topic, mark, each) for topic, mark, each in parts]
+        found = [self._behind(entry, topic, position, each) for topic, position, each in parts]
         if not all(each.whole for each in found):
             new = entry.in_new_epoch(goes_on=True)
             entry = self._enter(new, new, [])
             found = [replace(each, whole=False) for each in found]
             self.is_sure = not any(each.beyond for each in found)
-        marks = [
+        positions = [
             self._write(entry, self._output.rejected, entry.rejected, rejected, found[0]),
             self._write(entry, self._output.rows, entry.rows, rows, found[1]),
         ]
-        after = replace(entry, rejected=marks[0], rows=marks[1], progress=self._step.after(entry.progress))
+        after = replace(
+            entry, rejected=positions[0], rows=positions[1], progress=self._step.after(entry.progress)
+        )
         return self._enter(entry, after, lost)
 
     def _moves(self, progress: Progress | None) -> bool:
@@ -117,24 +119,26 @@ class PartitionCommit:
 
     # -- records
 
-    def _behind(self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row]) -> EarlierRecords:
+    def _behind(
+        self, entry: Entry, topic: str, position: OutputPosition, rows: Sequence[Row]
+    ) -> EarlierRecords:
         """Which of these rows are in the output already."""
         if not rows or self._trusted:
-            return EarlierRecords(mark.end)
-        return self._find(entry, TopicPartition(topic, entry.partition), mark)
+            return EarlierRecords(position.end)
+        return self._find(entry, TopicPartition(topic, entry.partition), position)
 
     def _write(
-        self, entry: Entry, topic: str, mark: OutputPosition, rows: Sequence[Row], found: EarlierRecords
+        self, entry: Entry, topic: str, position: OutputPosition, rows: Sequence[Row], found: EarlierRecords
     ) -> OutputPosition:
         """Append the rows that are not in the output yet; returns the position after them."""
         if not rows:
-            return mark
+            return position
         where = TopicPartition(topic, entry.partition)
         while True:
             try:
-                return self._append(entry, where, mark, found, rows)
+                return self._append(entry, where, position, found, rows)
             except MillstreamError as error:
-                again = self._find(entry, where, mark)
+                again = self._find(entry, where, position)
                 if again.whole and again.total > found.total:
                     found = again  # it was written, by us or by another driver: continue after it
                 elif isinstance(error, FENCED):
@@ -146,15 +150,15 @@ class PartitionCommit:
         self,
         entry: Entry,
         where: TopicPartition,
-        mark: OutputPosition,
+        position: OutputPosition,
         found: EarlierRecords,
         rows: Sequence[Row],
     ) -> OutputPosition:
         counted, total = (found.count, found.total) if found.whole else (0, 0)
         left = _left(rows, found)
         if not left:
-            return OutputPosition(found.end, mark.sequence + counted)
-        sequence, end = mark.sequence + total, found.end
+            return OutputPosition(found.end, position.sequence + counted)
+        sequence, end = position.sequence + total, found.end
         for chunk in _chunks(left):
             records = [self._record(entry, row) for row in chunk]
             end = self._log.append(where, records, entry.identity, sequence) + len(records)
@@ -174,11 +178,11 @@ class PartitionCommit:
         epoch, _, group_id = load.partition(":")
         return int(epoch) if group_id == self._cycle.group_id else None
 
-    def _find(self, entry: Entry, where: TopicPartition, mark: OutputPosition) -> EarlierRecords:
-        found = EarlierRecords(mark.end)
-        next_offset, end = mark.end, self._log.bound(where, "latest")
+    def _find(self, entry: Entry, where: TopicPartition, position: OutputPosition) -> EarlierRecords:
+        found = EarlierRecords(position.end)
+        next_offset, end = position.end, self._log.bound(where, "latest")
         whole = True
-        for record in self._log.read(where, mark.end, ("offset", "headers")):
+        for record in self._log.read(where, position.end, ("offset", "headers")):
             whole = whole and record["offset"] == next_offset
             next_offset = record["offset"] + 1
             source = source_of(record["headers"])
