@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from millstream import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import Mark
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from tests.conftest import NewTopic
 from tests.system.console_server import Page, Served, serving
 from tests.system.members import Member, until_owns
@@ -249,7 +249,7 @@ def test_a_load_is_shown_with_its_table(
     with Consumer(settings) as consumer:
         place = TopicPartition(topic, 0)
         consumer.assign([place])
-        consumer.commit({place: OffsetAndMetadata(6, str(Mark("0001-cycle", address)))})
+        consumer.commit({place: OffsetAndMetadata(6, str(CommitMetadata("0001-cycle", address)))})
 
     with serving(bootstrap_servers, tables=[address]) as served:
         served.until_round()

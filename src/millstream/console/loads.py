@@ -15,7 +15,7 @@ from millstream.admin import Admin
 from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
-from millstream.spark.load.decisions.commit_metadata import STARTING, Mark, read_mark
+from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata, read_commit_metadata
 
 if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink
@@ -55,9 +55,9 @@ def loads_in(snapshot: ClusterSnapshot) -> list[LoadSummary]:
 
 
 def _loads_of(group: GroupState) -> list[LoadSummary]:
-    by_table: dict[str, list[tuple[TopicPartition, Mark, int]]] = {}
+    by_table: dict[str, list[tuple[TopicPartition, CommitMetadata, int]]] = {}
     for one in group.description.partitions:
-        mark = read_mark(one.metadata)
+        mark = read_commit_metadata(one.metadata)
         if mark is not None:
             place = TopicPartition(one.topic, one.partition)
             by_table.setdefault(mark.sink, []).append((place, mark, one.lag or 0))

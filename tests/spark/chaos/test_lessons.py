@@ -18,7 +18,7 @@ from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.engine.retries import Patience
+from millstream.spark.load.engine.retries import RetryBudget
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import SchemaConflictError, SinkError
@@ -208,7 +208,7 @@ def test_lesson_10_a_first_run_without_records_forgets_nothing(
 
 def test_lesson_18_offsets_never_come_before_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store refuses twice, so the load fails: progress and group are where the rows are."""
-    monkeypatch.setattr(Patience, "_left", lambda _: 0.0)  # the time for what passes is over at once
+    monkeypatch.setattr(RetryBudget, "_left", lambda _: 0.0)  # the time for what passes is over at once
     seen: list[tuple[Point, dict[int, int], int]] = []
     during = During(world, world.site.refusing, times=2)
 
@@ -277,7 +277,7 @@ def test_lesson_22_rejected_rows_are_there_once_and_a_tail_of_them_is_passed(
     world: World, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tail is only bad records. Its commit is refused: of Delta's two tables, only by the second."""
-    monkeypatch.setattr(Patience, "_left", lambda _: 0.0)  # the time for what passes is over at once
+    monkeypatch.setattr(RetryBudget, "_left", lambda _: 0.0)  # the time for what passes is over at once
     world.load().run_once()
     for number in range(5):
         producer.send(world.topic, b"bad %d" % number, key=b"k", partition=1).result(SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.errors import LoadFailedError
 from millstream.spark.load import Detail, Point
-from millstream.spark.load.engine.retries import Patience
+from millstream.spark.load.engine.retries import RetryBudget
 from tests.spark.chaos.conftest import NewLoad
 from tests.spark.chaos.crashing import CrashingServer
 from tests.spark.chaos.places import PostgresPlace
@@ -155,12 +155,12 @@ def test_the_server_stays_away(
     """The load fails, and says all that somebody has to know who is called at night."""
     given: set[float] = set()
 
-    def left(patience: Patience) -> float:
+    def left(retries: RetryBudget) -> float:
         """Its time is over after so many tries: how many there are in a time depends on the machine."""
-        given.add(patience._seconds)
-        return float(patience._failures < TRIES)
+        given.add(retries._seconds)
+        return float(retries._failures < TRIES)
 
-    monkeypatch.setattr(Patience, "_left", left)
+    monkeypatch.setattr(RetryBudget, "_left", left)
     second = Second(Point.TASKS_DONE)
 
     def crash(point: Point, detail: Detail) -> None:

@@ -18,7 +18,7 @@ from millstream.cli.load.options import read_size
 from millstream.cli.load.progress import clock, values
 from millstream.model import TopicPartition
 from millstream.producer import Producer
-from millstream.spark.load.engine.watching import Snapshot
+from millstream.spark.load.engine.watching import LoadSnapshot
 from millstream.terminal.outcome import UsageError
 from tests.conftest import NewTopic
 from tests.waiting import SECONDS, until
@@ -201,9 +201,9 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_what_the_bar_shows() -> None:
-    shown = values(Snapshot("loading", 1000, 3, 2000, 6000, 2, 1, 2.0))
+    shown = values(LoadSnapshot("loading", 1000, 3, 2000, 6000, 2, 1, 2.0))
     assert shown["description"] == "loading"
     assert (shown["completed"], shown["total"]) == (2000, 8000)
     assert shown["numbers"] == "1,000 rows, 3 rejected, 1,000/s, lag 6,000, 0:06 left"
-    assert values(Snapshot())["total"] is None
+    assert values(LoadSnapshot())["total"] is None
     assert clock(3723) == "1:02:03"

@@ -17,7 +17,7 @@ from millstream.errors import (
 )
 from millstream.model import RESET_METADATA, TopicPartition
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.decisions.commit_metadata import read_mark
+from millstream.spark.load.decisions.commit_metadata import read_commit_metadata
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, SinkError
 from tests.conftest import NewTopic
@@ -47,7 +47,7 @@ def test_a_topic_becomes_a_table_and_the_group_knows(
     assert report.files == 2 and report.bytes > 0 and report.seconds > 0 and not report.lost
     assert committed(admin, group, topic) == {0: 100, 1: 0, 2: 50}
     found = admin.group_offsets(group, topic)[TopicPartition(topic, 0)].metadata
-    mark = read_mark(found)
+    mark = read_commit_metadata(found)
     assert mark is not None and mark.sink == sink.name and mark.cycle_id == sink.commits[-1].cycle_id
 
 

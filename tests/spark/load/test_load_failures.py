@@ -10,7 +10,7 @@ import pytest
 
 from millstream.errors import ConfigError, LoadFailedError, UnknownTopicOrPartitionError
 from millstream.spark.load import Detail, Load, Point
-from millstream.spark.load.decisions.commit_metadata import Mark, read_mark
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata, read_commit_metadata
 from millstream.spark.sinks.base import Cycle, ProgressConflictError, SinkError
 from tests.conftest import NewTopic
 from tests.spark.conftest import Fill
@@ -125,7 +125,7 @@ def test_one_text_is_no_list_of_topics(spark: SparkSession, sink: SqliteSink) ->
 
 
 def test_marks_name_their_sink() -> None:
-    assert read_mark(str(Mark("c", "delta:x"))) == Mark("c", "delta:x")
+    assert read_commit_metadata(str(CommitMetadata("c", "delta:x"))) == CommitMetadata("c", "delta:x")
 
 
 class AppendOnly(SqliteSink):

@@ -12,7 +12,7 @@ from millstream.console.records import Range, from_offset, newest
 from millstream.console.views.sampling import Rates
 from millstream.console.web.pages.topic import paging_of, topic_values
 from millstream.model import TopicPartition
-from millstream.spark.load.decisions.commit_metadata import STARTING, Mark
+from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from tests.unit.console.snapshots import group, snapshot, topic
 
 
@@ -75,9 +75,9 @@ def test_loads_are_known_by_what_they_commit() -> None:
 
     marked = group(
         "lake",
-        lag(0, str(Mark("0007-x", "delta:lake/orders"))),
-        lag(1, str(Mark("0009-x", "delta:lake/orders"))),
-        lag(2, str(Mark(STARTING, "topic:clean"))),
+        lag(0, str(CommitMetadata("0007-x", "delta:lake/orders"))),
+        lag(1, str(CommitMetadata("0009-x", "delta:lake/orders"))),
+        lag(2, str(CommitMetadata(STARTING, "topic:clean"))),
         lag(3, "somebody's own note"),
     )
     seen = snapshot(marked, group("plain", lag(0, "")))

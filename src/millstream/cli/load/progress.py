@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from millstream.spark.load.engine.watching import Snapshot
+    from millstream.spark.load.engine.watching import LoadSnapshot
     from millstream.spark.load.load import Load
 
 _EVERY_SECONDS: Final = 0.2
@@ -48,7 +48,7 @@ def shown(load: Load) -> Iterator[None]:
             thread.join()
 
 
-def values(snapshot: Snapshot) -> dict[str, Any]:
+def values(snapshot: LoadSnapshot) -> dict[str, Any]:
     """What the bar shows for a snapshot."""
     done, left = snapshot.offsets_done, snapshot.offsets_left
     speed = snapshot.rows_per_second

@@ -86,10 +86,12 @@ def _load(order: LoadOrder) -> Iterator[Load]:
     if not settings.get("compact"):  # Load has it for the files that are joined, the sink for all
         settings["target_file_size"] = None
     require_broker(order.servers)
-    from millstream.spark.load.engine.background import Later
+    from millstream.spark.load.engine.background import BackgroundValue
 
     with signals_held():
-        spark = Later(make, "spark")  # it takes longest, so it begins before the rest is even imported
+        spark = BackgroundValue(
+            make, "spark"
+        )  # the slowest part: it starts before other imports
         from millstream.spark.load.load import Load
         from millstream.spark.sinks.kinds import sink_for
 

@@ -13,18 +13,18 @@ from millstream.model import TopicPartition
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.decisions.starts import Rules
 from millstream.spark.load.declarations import parameter_list, taking
-from millstream.spark.load.engine.background import Later
-from millstream.spark.load.engine.clients import Clients
-from millstream.spark.load.engine.interruptible_admin import Asking
-from millstream.spark.load.engine.members import Member
+from millstream.spark.load.engine.background import BackgroundValue
+from millstream.spark.load.engine.clients import ClientSettings
+from millstream.spark.load.engine.interruptible_admin import InterruptibleAdmin
+from millstream.spark.load.engine.members import GroupMember
 from millstream.spark.load.engine.planning import Aligned, Planner
 from millstream.spark.load.engine.requirements import bounds_for, check_fit, check_query, check_tables
-from millstream.spark.load.engine.run import Job, Run
-from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.run import LoadRun, RunContext
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import Topics
-from millstream.spark.load.engine.watching import Snapshot
+from millstream.spark.load.engine.watching import LoadSnapshot
 from millstream.spark.load.pipeline.pipeline import Pipeline
-from millstream.spark.load.points import Detail, Point, nobody
+from millstream.spark.load.points import Detail, Point, ignore
 from millstream.spark.load.report import LoadReport
 from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.capabilities import FindsRangeStart
@@ -49,17 +49,17 @@ class Load:
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
         self._group_id, self._sink = settings.group_id, settings.sink
-        self._clients = Clients(settings)
+        self._clients = ClientSettings(settings)
         self._pipeline = Pipeline(settings.shaping)
         check_fit(settings, self._pipeline)
         bounds = Bounds(settings.max_records, settings.max_bytes, settings.max_seconds)
         self._bounds = bounds_for(settings.sink, bounds)
-        self._observer = settings.observer or nobody
+        self._observer = settings.observer or ignore
         self._made: Any = None
         self._making = threading.Lock()
-        self._stop = Stop()
+        self._stop = StopRequest()
         self._has_run = False
-        self._run: Run | None = None
+        self._run: LoadRun | None = None
         self._running = threading.Lock()
         self.watched = settings.observer is not None
         """Whether Spark's tasks are watched while they run, for ``snapshot``."""
@@ -72,7 +72,7 @@ class Load:
         When it returns, all of that is in the sink, whichever driver of the group has loaded it. Raises
         LoadFailedError and DataLostError; running it again is safe.
         """
-        return self._go(Run.once)
+        return self._go(LoadRun.once)
 
     def run(self, every: float = 10.0) -> LoadReport:
         """Load what is new every so many seconds (0: as soon as it is there), until it is stopped."""
@@ -89,16 +89,16 @@ class Load:
         """The signal that ended the last run, if one did."""
         return self._stop.signal
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LoadSnapshot:
         """How far it is. From any thread."""
         run = self._run
-        return Snapshot() if run is None else run.snapshot()
+        return LoadSnapshot() if run is None else run.snapshot()
 
-    def _go(self, work: Callable[[Run], LoadReport]) -> LoadReport:
+    def _go(self, work: Callable[[LoadRun], LoadReport]) -> LoadReport:
         if not self._running.acquire(blocking=False):
             raise MisuseError("this load is running already: make another one")
         if self._has_run:  # what ended an earlier run does not end this one
-            self._stop = Stop()
+            self._stop = StopRequest()
         self._has_run = True
         try:
             with self._stop.by_signals(), ExitStack() as stack:
@@ -111,27 +111,27 @@ class Load:
 
     # ---- starting: Spark, the group and the sink at the same time
 
-    def _start(self, stack: ExitStack) -> Run:
+    def _start(self, stack: ExitStack) -> LoadRun:
         from millstream.admin import Admin
 
         settings = self._settings
-        member = Member(
+        member = GroupMember(
             self._clients.member,
             settings.topics,
             on_rebalance=lambda: self._observer(Point.REBALANCING, Detail()),
             give_up_seconds=self._clients.give_up_seconds,
         )
-        session = Later(self._session, "spark")
-        prepared = Later(lambda: self._prepare(session), "sink")
+        session = BackgroundValue(self._session, "spark")
+        prepared = BackgroundValue(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
-        brokers = Asking(admin, self._stop)
+        brokers = InterruptibleAdmin(admin, self._stop)
         topics = Topics(brokers, settings.topics, read_committed=self._clients.read_committed)
         topics.look()  # a topic that is not there is said before anybody joins
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
-        self._stop.on_request(member.break_off)
+        self._stop.on_request(member.abort_cycle)
         member.start()
         prepared.get(self._stop)
-        job = Job(
+        job = RunContext(
             group_id=self._group_id,
             sink=self._sink,
             pipeline=self._pipeline,
@@ -141,10 +141,10 @@ class Load:
             watched=self.watched,
             compact_bytes=(settings.target_file_size or TARGET_FILE_SIZE) if settings.compact else None,
             read_committed=self._clients.read_committed,
-            patience_seconds=self._clients.patience_seconds,
+            retry_seconds=self._clients.retry_seconds,
         )
         planner = Planner(Rules.of(settings), topics, self._sink, self._aligned())
-        self._run = Run(job, lambda: session.get(self._stop), member, planner, self._stop)
+        self._run = LoadRun(job, lambda: session.get(self._stop), member, planner, self._stop)
         return self._run
 
     def _session(self) -> Any:
@@ -155,7 +155,7 @@ class Load:
                 self._made = given() if callable(given) else given
             return self._made
 
-    def _prepare(self, session: Later[Any]) -> None:
+    def _prepare(self, session: BackgroundValue[Any]) -> None:
         spark = session.get() if self._pipeline.needs_spark_for_tables else None
         tables = self._pipeline.tables(spark)
         check_query(self._sink, self._pipeline)

@@ -46,5 +46,5 @@ Observer = Callable[[Point, Detail], None]
 """Called on the thread that is at the point, which waits for it. What it raises ends the load."""
 
 
-def nobody(point: Point, detail: Detail) -> None:
+def ignore(point: Point, detail: Detail) -> None:
     """The observer that a load has without one."""

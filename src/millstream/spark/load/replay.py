@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import MisuseError
 from millstream.model import TopicPartition
 from millstream.spark.load.pipeline import columns
-from millstream.spark.load.pipeline.pipeline import Pipeline, Tried
+from millstream.spark.load.pipeline.pipeline import Pipeline, ReplayedRows
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import refusals
 from millstream.spark.sinks.base import Position, Sink, TaskWriter, label_column
@@ -208,7 +208,7 @@ def _of_these_topics_and_loaded(
     return loaded
 
 
-def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:
+def _accepted(tried: ReplayedRows, writer: TaskWriter, *, one_to_one: bool) -> ReplayedRows:
     """Without the rows that the sink cannot hold, where each row is known to be of one record."""
     refused = refusals(writer, tried.rows) if one_to_one else None
     if refused is None:
@@ -216,14 +216,14 @@ def _accepted(tried: Tried, writer: TaskWriter, *, one_to_one: bool) -> Tried:
     said = dict(zip(tried.good, refused.to_pylist(), strict=True))
     good = [place for place, reason in said.items() if reason is None]
     refusing = {place: reason for place, reason in said.items() if reason is not None}
-    return Tried(good, tried.rows.filter(refused.is_null()), {**tried.reasons, **refusing})
+    return ReplayedRows(good, tried.rows.filter(refused.is_null()), {**tried.reasons, **refusing})
 
 
 def _readmit(
     sink: Sink,
     step_id: str,
     batch: pa.RecordBatch,
-    tried: Tried,
+    tried: ReplayedRows,
     writer: TaskWriter,
     at: Callable[[str], None],
 ) -> None:

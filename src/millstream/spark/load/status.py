@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.admin import Admin
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_mark
+from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_commit_metadata
 from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, decide, progress_of
 from millstream.spark.load.engine.planning import other_groups, situation_of
 from millstream.spark.load.engine.topics import Topics
@@ -102,7 +102,7 @@ def _stable_ends(
     """Where the first open transaction begins, in the partitions that are read only as far as that: a load
     says so with each offset that it commits. Where it has not come to yet, or was moved, others tell.
     """
-    marks = {one: read_mark(committed[one].metadata) if one in committed else None for one in seen}
+    marks = {one: read_commit_metadata(committed[one].metadata) if one in committed else None for one in seen}
     others = any(mark is not None and mark.read_committed for mark in marks.values())
     partitions = [one for one, mark in marks.items() if (others if mark is None else mark.read_committed)]
     if not partitions:
@@ -142,7 +142,7 @@ def _note(
         return found.note
     if progress_of(situation.standing) is None:
         return "not loaded yet"
-    if found.repairs_group and author_of(situation.committed, rules.sink) is not Author.NOBODY:
+    if found.repairs_group and author_of(situation.committed, rules.sink) is not Author.NO_ONE:
         return "the group's offset will be repaired"
     return ""
 

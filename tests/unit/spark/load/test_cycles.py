@@ -10,7 +10,7 @@ from millstream.model import TopicPartition
 from millstream.spark.load.decisions.cycles import (
     Backlog,
     Bounds,
-    Pace,
+    Throughput,
     budget,
     merged,
     pieces_of,
@@ -95,14 +95,14 @@ def test_many_small_partitions_share_few_tasks() -> None:
 @pytest.mark.parametrize(
     ("bounds", "pace", "expected"),
     [
-        (Bounds(), Pace(), 10_000_000),
-        (Bounds(max_records=7), Pace(), 7),
-        (Bounds(max_seconds=2), Pace(), 200_000),
-        (Bounds(max_seconds=2), Pace(records_per_second=1000), 2000),
-        (Bounds(max_records=50, max_seconds=2), Pace(records_per_second=1000), 50),
+        (Bounds(), Throughput(), 10_000_000),
+        (Bounds(max_records=7), Throughput(), 7),
+        (Bounds(max_seconds=2), Throughput(), 200_000),
+        (Bounds(max_seconds=2), Throughput(records_per_second=1000), 2000),
+        (Bounds(max_records=50, max_seconds=2), Throughput(records_per_second=1000), 50),
     ],
 )
-def test_the_tightest_bound_counts(bounds: Bounds, pace: Pace, expected: int) -> None:
+def test_the_tightest_bound_counts(bounds: Bounds, pace: Throughput, expected: int) -> None:
     assert budget(bounds, pace, cores=2) == expected
 
 
@@ -113,21 +113,21 @@ MB = 1_000_000
 @pytest.mark.parametrize(
     ("bounds", "pace", "sizes", "expected"),
     [
-        (Bounds(), Pace(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
-        (Bounds(), Pace(), {}, [1000, 3000]),
-        (Bounds(), Pace(), {P0: 1.0, P1: 3e6}, [238, 715]),  # 2 GiB for two cores
-        (Bounds(max_records=4000), Pace(), {P0: 3e6, P1: 3e6}, [1000, 3000]),  # the user's word
-        (Bounds(max_bytes=MB), Pace(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
-        (Bounds(max_bytes=MB), Pace(), {P0: 1000.0, P1: 1000.0}, [250, 750]),
-        (Bounds(max_bytes=MB), Pace(), {P0: 1000.0, P1: 3000.0}, [100, 300]),
-        (Bounds(max_bytes=MB), Pace(), {}, [244, 732]),  # nobody knows: a KiB each
-        (Bounds(max_bytes=MB), Pace(bytes_per_record=1000), {}, [250, 750]),
-        (Bounds(max_bytes=MB), Pace(bytes_per_record=1000), {P1: 1.0}, [997, 2991]),
-        (Bounds(max_bytes=1), Pace(), {P0: 1000.0, P1: 1000.0}, [1, 1]),
+        (Bounds(), Throughput(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
+        (Bounds(), Throughput(), {}, [1000, 3000]),
+        (Bounds(), Throughput(), {P0: 1.0, P1: 3e6}, [238, 715]),  # 2 GiB for two cores
+        (Bounds(max_records=4000), Throughput(), {P0: 3e6, P1: 3e6}, [1000, 3000]),  # the user's word
+        (Bounds(max_bytes=MB), Throughput(), {P0: 100.0, P1: 100.0}, [1000, 3000]),
+        (Bounds(max_bytes=MB), Throughput(), {P0: 1000.0, P1: 1000.0}, [250, 750]),
+        (Bounds(max_bytes=MB), Throughput(), {P0: 1000.0, P1: 3000.0}, [100, 300]),
+        (Bounds(max_bytes=MB), Throughput(), {}, [244, 732]),  # nobody knows: a KiB each
+        (Bounds(max_bytes=MB), Throughput(bytes_per_record=1000), {}, [250, 750]),
+        (Bounds(max_bytes=MB), Throughput(bytes_per_record=1000), {P1: 1.0}, [997, 2991]),
+        (Bounds(max_bytes=1), Throughput(), {P0: 1000.0, P1: 1000.0}, [1, 1]),
     ],
 )
 def test_ranges_are_cut_to_their_bytes(
-    bounds: Bounds, pace: Pace, sizes: dict[TopicPartition, float], expected: list[int]
+    bounds: Bounds, pace: Throughput, sizes: dict[TopicPartition, float], expected: list[int]
 ) -> None:
     ranges = [part(0, 10, 1010), part(1, 0, 3000)]
     found = within_bytes(ranges, bounds, pace, 2, sizes)
@@ -136,8 +136,8 @@ def test_ranges_are_cut_to_their_bytes(
 
 
 def test_the_pace_is_learned() -> None:
-    pace = Pace().after(100_000, 400_000, 2.0)
-    assert pace == Pace(4.0, 50_000)
+    pace = Throughput().after(100_000, 400_000, 2.0)
+    assert pace == Throughput(4.0, 50_000)
     assert pace.after(0, 0, 5.0) == pace
     assert pace.after(10, 40, 1.0).records_per_second == 50_000, "ten records say nothing about the speed"
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import STARTING, Author, Mark, author_of, read_mark
+from millstream.spark.load.decisions.commit_metadata import (
+    STARTING,
+    Author,
+    CommitMetadata,
+    author_of,
+    read_commit_metadata,
+)
 from millstream.spark.load.decisions.starts import (
     LostOffsets,
     Refusal,
@@ -35,7 +41,7 @@ def at(rows: int, rejected: int | None = None, high: int | None = None, topic_id
 
 
 def ours(offset: int, cycle_id: str = "c1", sink: str = SINK) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset, str(Mark(cycle_id, sink)))
+    return OffsetAndMetadata(offset, str(CommitMetadata(cycle_id, sink)))
 
 
 def moved(offset: int) -> OffsetAndMetadata:
@@ -397,12 +403,18 @@ def test_lesson_21_a_start_outside_the_log_never_passes_in_silence() -> None:
 @pytest.mark.parametrize(
     ("committed", "author"),
     [
-        (None, Author.NOBODY),
+        (None, Author.NO_ONE),
         (ours(1), Author.THIS_LOAD),
         (ours(1, STARTING), Author.THIS_LOAD_STARTING),
-        (OffsetAndMetadata(1, str(Mark("c", SINK, read_committed=True))), Author.THIS_LOAD),
-        (OffsetAndMetadata(1, str(Mark(STARTING, SINK, read_committed=True))), Author.THIS_LOAD_STARTING),
-        (OffsetAndMetadata(1, str(Mark("c", "delta:other", read_committed=True))), Author.OTHER_LOAD),
+        (OffsetAndMetadata(1, str(CommitMetadata("c", SINK, read_committed=True))), Author.THIS_LOAD),
+        (
+            OffsetAndMetadata(1, str(CommitMetadata(STARTING, SINK, read_committed=True))),
+            Author.THIS_LOAD_STARTING,
+        ),
+        (
+            OffsetAndMetadata(1, str(CommitMetadata("c", "delta:other", read_committed=True))),
+            Author.OTHER_LOAD,
+        ),
         (ours(1, sink="postgresql://h/d?table=t"), Author.OTHER_LOAD),
         (moved(1), Author.RESET),
         (strangers(1), Author.STRANGER),
@@ -416,18 +428,20 @@ def test_who_committed(committed: OffsetAndMetadata | None, author: Author) -> N
 
 def test_a_long_name_is_cut_and_still_known() -> None:
     sink = "delta:" + "ü" * 5000
-    mark = str(Mark("c1", sink))
+    mark = str(CommitMetadata("c1", sink))
     assert len(mark.encode()) <= 1024
     assert author_of(OffsetAndMetadata(1, mark), sink) is Author.THIS_LOAD
     assert author_of(OffsetAndMetadata(1, mark), "delta:x") is Author.OTHER_LOAD
 
 
 def test_a_sink_may_have_colons_in_its_name() -> None:
-    assert read_mark(str(Mark("c1", "postgresql://h:5432/d"))) == Mark("c1", "postgresql://h:5432/d")
+    assert read_commit_metadata(str(CommitMetadata("c1", "postgresql://h:5432/d"))) == CommitMetadata(
+        "c1", "postgresql://h:5432/d"
+    )
 
 
 @pytest.mark.parametrize("read_committed", [False, True])
 def test_a_note_says_whether_only_what_is_committed_is_read(read_committed: bool) -> None:
-    mark = Mark("c1", "delta:x", read_committed)
-    assert read_mark(str(mark)) == mark
-    assert str(Mark("c1", "delta:x")) == "millstream-load:c1:delta:x", "as ever"
+    mark = CommitMetadata("c1", "delta:x", read_committed)
+    assert read_commit_metadata(str(mark)) == mark
+    assert str(CommitMetadata("c1", "delta:x")) == "millstream-load:c1:delta:x", "as ever"

@@ -52,7 +52,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Away:
 
 
 def test_brokers_that_stay_away_end_a_load_that_runs_once(away: Away) -> None:
-    away.patience_seconds = 0.05
+    away.retry_seconds = 0.05
     with pytest.raises(LoadFailedError) as raised:
         away.run().once()
     text = str(raised.value)
@@ -75,14 +75,14 @@ def test_brokers_that_come_back_in_time_end_nothing(away: Away, caplog: pytest.L
 def test_a_group_that_takes_its_time_is_waited_for(away: Away, caplog: pytest.LogCaptureFixture) -> None:
     """However long: its brokers answer, and will share out the partitions."""
     away.error = None
-    away.patience_seconds = 0.0
+    away.retry_seconds = 0.0
     away.member.enough = lambda asked: asked > 20
     assert away.run().once().loaded == 10
     assert caplog.text.count("still waiting for group g") == 1
 
 
 def test_a_load_that_runs_on_goes_on_trying(away: Away, caplog: pytest.LogCaptureFixture) -> None:
-    away.patience_seconds = 0.0
+    away.retry_seconds = 0.0
     run = away.run()
     states = set()
 

@@ -6,10 +6,10 @@ import pytest
 
 from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import Mark
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from millstream.spark.load.decisions.cycles import Backlog
 from millstream.spark.load.decisions.starts import Rules
-from millstream.spark.load.engine.planning import Aligned, Plan, Planner
+from millstream.spark.load.engine.planning import Aligned, LoadPlan, Planner
 from millstream.spark.load.engine.topics import Topics
 from millstream.spark.sinks.base import Progress, Standing
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
@@ -24,7 +24,7 @@ class World:
         self.rules = Rules("g", self.sink.name, **rules)  # type: ignore[arg-type]
         self.aligned: Aligned | None = None
 
-    def plan(self, *owned: TopicPartition, read_committed: bool = False) -> Plan:
+    def plan(self, *owned: TopicPartition, read_committed: bool = False) -> LoadPlan:
         clock = Clock()
         topics = Topics(
             self.brokers, ["orders"], read_committed=read_committed, clock=clock, sleep=clock.sleep
@@ -32,7 +32,9 @@ class World:
         return Planner(self.rules, topics, as_sink(self.sink), self.aligned).plan(owned)
 
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
-        self.brokers.group[partition] = OffsetAndMetadata(offset, metadata or str(Mark("c", self.sink.name)))
+        self.brokers.group[partition] = OffsetAndMetadata(
+            offset, metadata or str(CommitMetadata("c", self.sink.name))
+        )
 
 
 def test_only_what_is_owned_is_planned() -> None:
@@ -50,7 +52,7 @@ def test_only_what_is_owned_is_planned() -> None:
 def test_a_group_whose_other_partitions_go_into_another_sink_is_refused() -> None:
     """Each of two loads would have a part of the topic, and both would end well."""
     world = World([(0, 10), (0, 20)])
-    world.commit(ONE, 0, str(Mark("start", "delta:/other")))
+    world.commit(ONE, 0, str(CommitMetadata("start", "delta:/other")))
     with pytest.raises(
         LoadFailedError, match=r"group g loads orders into delta:/other, and a group has one.*\(partition 1\)"
     ):
@@ -60,7 +62,7 @@ def test_a_group_whose_other_partitions_go_into_another_sink_is_refused() -> Non
 def test_what_concerns_a_whole_topic_is_said_once() -> None:
     world = World([(0, 10)] * 6)
     for partition in (0, 1, 2, 5):
-        world.commit(TopicPartition("orders", partition), 0, str(Mark("start", "delta:/other")))
+        world.commit(TopicPartition("orders", partition), 0, str(CommitMetadata("start", "delta:/other")))
     with pytest.raises(LoadFailedError) as refused:
         world.plan(ZERO, ONE).raise_refusals("fake", 0)
     assert str(refused.value).count("a group has one sink") == 1
@@ -90,7 +92,7 @@ def test_a_table_that_was_moved_is_not_another() -> None:
     world = World([(0, 10), (0, 20)])
     world.sink.stand("orders", 0, 4)
     world.sink.stand("orders", 1, 5)
-    world.commit(ONE, 5, str(Mark("c", "delta:/before")))
+    world.commit(ONE, 5, str(CommitMetadata("c", "delta:/before")))
     assert world.plan(ZERO).repairs == {ZERO: 4}
 
 

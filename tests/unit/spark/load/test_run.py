@@ -14,8 +14,8 @@ from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.decisions.starts import Rules
 from millstream.spark.load.engine import retries as failing
 from millstream.spark.load.engine.planning import Planner
-from millstream.spark.load.engine.run import Job, Run
-from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.run import LoadRun, RunContext
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import Topics
 from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.points import Detail, Point
@@ -59,9 +59,9 @@ class FakeMember:
     """The only member of its group, which nobody disturbs."""
 
     owned_count = 1
-    is_broken = False
+    is_aborted = False
 
-    def __init__(self, brokers: FakeBrokers, stop: Stop) -> None:
+    def __init__(self, brokers: FakeBrokers, stop: StopRequest) -> None:
         self._brokers = brokers
         self._stop = stop
         self.waits = 0
@@ -121,21 +121,21 @@ class Stage:
         self.brokers = FakeBrokers({"orders": (ID, [(0, end)])})
         self.sink = WorkingSink()
         self.pipeline = FakePipeline()
-        self.stop = Stop()
+        self.stop = StopRequest()
         self.member = FakeMember(self.brokers, self.stop)
         self.at: dict[Point, Callable[[], None]] = {}
         self.compact_bytes: int | None = None
         self.on_recreated = "fail"
-        self.patience_seconds = failing.SECONDS_ONCE
+        self.retry_seconds = failing.SECONDS_ONCE
 
     def observe(self, point: Point, detail: Detail) -> None:
         self.at.get(point, lambda: None)()
 
-    def run(self) -> Run:
+    def run(self) -> LoadRun:
         clock = Clock()
         rules = Rules("g", self.sink.name, on_recreated=self.on_recreated)
         topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
-        job = Job(
+        job = RunContext(
             group_id="g",
             sink=as_sink(self.sink),
             pipeline=cast("Any", self.pipeline),
@@ -143,11 +143,11 @@ class Stage:
             bounds=Bounds(),
             observer=self.observe,
             compact_bytes=self.compact_bytes,
-            patience_seconds=self.patience_seconds,
+            retry_seconds=self.retry_seconds,
         )
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         planner = Planner(rules, topics, as_sink(self.sink))
-        return Run(job, lambda: spark, cast("Any", self.member), planner, self.stop)
+        return LoadRun(job, lambda: spark, cast("Any", self.member), planner, self.stop)
 
     def make_anew(self, end: int) -> None:
         self.brokers.topics = {"orders": (OTHER_ID, [(0, end)])}

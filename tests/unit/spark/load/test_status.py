@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import Mark
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from millstream.spark.load.status import LoadStatus, status
 from millstream.spark.sinks.base import LostRange
 from tests.unit.spark.load.world import ID, FakeBrokers, FakeSink, as_sink
@@ -31,7 +31,7 @@ class World:
         self.sink.stand("orders", 1, 10)
 
     def commit(self, where: TopicPartition, offset: int, *, read_committed: bool) -> None:
-        mark = Mark("c1", self.sink.name, read_committed)
+        mark = CommitMetadata("c1", self.sink.name, read_committed)
         self.brokers.group[where] = OffsetAndMetadata(offset, str(mark))
 
     def status(self) -> LoadStatus:

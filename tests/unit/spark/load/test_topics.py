@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.model import TopicPartition
-from millstream.spark.load.engine.topics import Seen, Topics
+from millstream.spark.load.engine.topics import LogBounds, Topics
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers
 
 
@@ -17,8 +17,8 @@ def view(brokers: FakeBrokers, clock: Clock) -> Topics:
 def test_partitions_with_their_logs_and_the_topics_id() -> None:
     found = view(FakeBrokers({"orders": (ID, [(0, 10), (5, 5)])}), Clock()).look()
     assert found == {
-        TopicPartition("orders", 0): Seen(ID_HEX, 0, 10),
-        TopicPartition("orders", 1): Seen(ID_HEX, 5, 5),
+        TopicPartition("orders", 0): LogBounds(ID_HEX, 0, 10),
+        TopicPartition("orders", 1): LogBounds(ID_HEX, 5, 5),
     }
 
 
@@ -87,7 +87,7 @@ def test_with_read_committed_an_open_transaction_is_the_end_for_now() -> None:
     brokers = FakeBrokers({"orders": (ID, [(0, 10), (5, 9)])})
     brokers.stable = {zero: 7, one: 9}
     found = Topics(brokers, ["orders"], read_committed=True).look()
-    assert found == {zero: Seen(ID_HEX, 0, 10, 7), one: Seen(ID_HEX, 5, 9, 9)}
+    assert found == {zero: LogBounds(ID_HEX, 0, 10, 7), one: LogBounds(ID_HEX, 5, 9, 9)}
     assert [seen.readable_end for seen in found.values()] == [7, 9]
     assert view(brokers, Clock()).look()[zero].readable_end == 10
 
@@ -115,7 +115,7 @@ def test_the_size_of_an_offset_stays_what_it_was_when_measured() -> None:
     assert topics.sizes(topics.look()) == {zero: 1000.0}, "of an empty log nothing is known"
     brokers.topics = {"orders": (ID, [(0, 125_000), (0, 125_000)])}
     assert topics.sizes(topics.look()) == {zero: 1000.0}
-    anew = {zero: Seen("another", 0, 5)}
+    anew = {zero: LogBounds("another", 0, 5)}
     assert topics.sizes(anew) == {}, "a topic made anew is another one"
 
 

@@ -23,7 +23,7 @@ STARTING: Final = "start"
 class Author(Enum):
     """Who committed a group's offset."""
 
-    NOBODY = auto()
+    NO_ONE = auto()
     """There is none."""
     THIS_LOAD = auto()
     """A load into this sink, after a cycle."""
@@ -38,7 +38,7 @@ class Author(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommitMetadata:
     """A load's note: which cycle, into which sink, and whether it reads only what is committed, for whoever
     wants to know how far behind it is.
     """
@@ -52,22 +52,22 @@ class Mark:
         return text.encode()[:_MOST_BYTES].decode(errors="ignore")
 
 
-def read_mark(metadata: str) -> Mark | None:
+def read_commit_metadata(metadata: str) -> CommitMetadata | None:
     """A load's note; None if it is not one."""
     parts = metadata.split(":", 2)
     if len(parts) != 3 or parts[0] != _PREFIX:
         return None
     cycle_id = parts[1].removesuffix(_READ_COMMITTED)
-    return Mark(cycle_id, parts[2], cycle_id != parts[1])
+    return CommitMetadata(cycle_id, parts[2], cycle_id != parts[1])
 
 
 def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
     """Who committed this, seen from a load into ``sink``."""
     if committed is None:
-        return Author.NOBODY
+        return Author.NO_ONE
     if committed.metadata == RESET_METADATA:
         return Author.RESET
-    mark = read_mark(committed.metadata)
+    mark = read_commit_metadata(committed.metadata)
     if mark is None:
         return Author.STRANGER
     # A long name was cut when it was written: compare it cut in the same way.

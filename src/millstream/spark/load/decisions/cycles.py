@@ -40,20 +40,20 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Throughput:
     """What earlier cycles were like: how large a record is, and how many are loaded in a second."""
 
     bytes_per_record: float | None = None
     records_per_second: float | None = None
 
-    def after(self, offsets: int, size: int, seconds: float) -> Pace:
+    def after(self, offsets: int, size: int, seconds: float) -> Throughput:
         """What is known after a cycle more. A tiny cycle says little about speed."""
         if not offsets:
             return self
         measured = offsets / max(seconds, 1e-6)
         if self.records_per_second is not None and offsets < _LEAST_PIECE:
             measured = max(measured, self.records_per_second)
-        return Pace(max(size / offsets, 1.0), measured)
+        return Throughput(max(size / offsets, 1.0), measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Backlog:
         return self.end - self.start
 
 
-def budget(bounds: Bounds, pace: Pace, cores: int) -> int:
+def budget(bounds: Bounds, pace: Throughput, cores: int) -> int:
     """How many offsets a cycle may cover, whatever their size."""
     limits = [_PER_CORE * cores if bounds.max_records is None else bounds.max_records]
     if bounds.max_seconds is not None:
@@ -98,7 +98,7 @@ def ranges_of(backlogs: Iterable[Backlog], most: int) -> list[OffsetRange]:
 def within_bytes(
     ranges: Sequence[OffsetRange],
     bounds: Bounds,
-    pace: Pace,
+    pace: Throughput,
     cores: int,
     sizes: Mapping[TopicPartition, float],
 ) -> list[OffsetRange]:

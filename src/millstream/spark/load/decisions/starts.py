@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_mark
+from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_commit_metadata
 from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.base import Loss, Progress, Standing
 
@@ -194,13 +194,13 @@ def _spelled(lost: tuple[LostOffsets, ...]) -> str:
     return " and ".join(f"[{each.start}, {each.end})" for each in lost)
 
 
-_WITHOUT_A_WISH: Final = (Author.NOBODY, Author.STRANGER, Author.THIS_LOAD)
+_NO_SEEK_REQUEST: Final = (Author.NO_ONE, Author.STRANGER, Author.THIS_LOAD)
 """Authors of an offset that says nothing of where a group without progress shall begin."""
 
 
 def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusal:
     where, committed = situation.partition, situation.committed
-    if situation.others and not situation.came_later and author in _WITHOUT_A_WISH:
+    if situation.others and not situation.came_later and author in _NO_SEEK_REQUEST:
         return _other_group(situation, rules)
     earliest = Start(situation.log_start, anchors=True, repairs_group=True)
     chosen = earliest
@@ -242,7 +242,7 @@ def other_sink(
 
 
 def _other_sink(partition: TopicPartition, committed: OffsetAndMetadata, rules: Rules) -> Refusal:
-    mark = read_mark(committed.metadata)
+    mark = read_commit_metadata(committed.metadata)
     other = "another sink" if mark is None else mark.sink
     return Refusal(
         partition,

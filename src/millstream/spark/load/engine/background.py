@@ -7,14 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Final, Generic, TypeVar
 
-from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 
 T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 0.1
 
 
-class Later(Generic[T]):
+class BackgroundValue(Generic[T]):
     """A value that a thread of its own is making. The thread holds nobody up: not the end of the program."""
 
     def __init__(self, make: Callable[[], T], name: str) -> None:
@@ -28,10 +28,10 @@ class Later(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - raised where the value is needed
             self._future.set_exception(error)
 
-    def get(self, stop: Stop | None = None) -> T:
+    def get(self, stop: StopRequest | None = None) -> T:
         """The value, or what making it has raised; StoppedError when the load shall end meanwhile."""
         while stop is not None and not self._future.done():
-            if stop.is_wanted:
+            if stop.is_requested:
                 raise StoppedError
             wait([self._future], _LOOK_SECONDS)
         return self._future.result()

@@ -24,7 +24,7 @@ _MEMBER_ALWAYS: Final[dict[str, object]] = {
 }
 
 
-class Clients:
+class ClientSettings:
     """Settings for each kind of client, from those of a load."""
 
     def __init__(self, settings: LoadSettings) -> None:
@@ -43,7 +43,7 @@ class Clients:
         config = ConsumerConfig.from_settings(self.member)
         self.give_up_seconds: float = config.max_poll_interval_ms / 1000 / 2
         """How long partitions that are taken away may be kept."""
-        self.patience_seconds: float = config.default_api_timeout_ms / 1000
+        self.retry_seconds: float = config.default_api_timeout_ms / 1000
         """How long something may be away before the load gives up."""
         self.read_committed: bool = config.isolation_level == "read_committed"
         """Whether records of open and aborted transactions are left out."""

@@ -10,19 +10,19 @@ from typing import TypeVar
 
 from millstream.admin import Admin, LogDirDescription, TopicDescription
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from millstream.spark.load.engine.background import Later
-from millstream.spark.load.engine.stopping import Stop
+from millstream.spark.load.engine.background import BackgroundValue
+from millstream.spark.load.engine.stopping import StopRequest
 
 T = TypeVar("T")
 
 
-class Asking:
+class InterruptibleAdmin:
     """An Admin's questions; each raises StoppedError when the load shall end before the answer is there.
 
     The question is then left alone: nothing depends on what comes of it.
     """
 
-    def __init__(self, admin: Admin, stop: Stop) -> None:
+    def __init__(self, admin: Admin, stop: StopRequest) -> None:
         self._admin = admin
         self._stop = stop
 
@@ -43,4 +43,4 @@ class Asking:
         return self._ask(lambda: self._admin.describe_log_dirs(timeout=timeout))
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return Later(question, "question").get(self._stop)
+        return BackgroundValue(question, "question").get(self._stop)

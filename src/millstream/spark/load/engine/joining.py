@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from millstream.spark.load.engine.members import Member
-from millstream.spark.load.engine.retries import Patience
-from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.retries import RetryBudget
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 
 log = logging.getLogger("millstream.spark.load")
 
@@ -29,11 +29,16 @@ _SAY_SECONDS: Final = 60.0
 _IDLE_SECONDS: Final = 0.1
 
 
-class Joining:
+class GroupJoin:
     """One wait for the group."""
 
     def __init__(
-        self, group_id: str, member: Member, reach: Callable[[], None], patience: Patience, stop: Stop
+        self,
+        group_id: str,
+        member: GroupMember,
+        reach: Callable[[], None],
+        retries: RetryBudget,
+        stop: StopRequest,
     ) -> None:
         """``reach`` asks the group's coordinator something, and raises what keeps it from answering, or
         StoppedError as soon as the load shall end.
@@ -41,7 +46,7 @@ class Joining:
         self._group_id = group_id
         self._member = member
         self._reach = reach
-        self._patience = patience
+        self._retries = retries
         self._stop = stop
         self._is_told = False
         self._said_away_at: float | None = None
@@ -55,7 +60,7 @@ class Joining:
         the membership.
         """
         look_at = time.monotonic() + _LOOK_SECONDS
-        while not self._stop.is_wanted and not self._member.wait_assigned(_IDLE_SECONDS):
+        while not self._stop.is_requested and not self._member.wait_assigned(_IDLE_SECONDS):
             if time.monotonic() >= look_at:
                 pause = _LOOK_SECONDS if self._answers() else _AGAIN_SECONDS
                 look_at = time.monotonic() + pause
@@ -68,8 +73,8 @@ class Joining:
             raise
         except Exception as error:
             why = f"group {self._group_id} could not be joined"
-            if not self._patience.may_go_on(error):
-                raise self._patience.failed(error, why=why) from error
+            if not self._retries.may_go_on(error):
+                raise self._retries.failed(error, why=why) from error
             self._say_away(error)
             return False
         self._say_there()
@@ -86,7 +91,7 @@ class Joining:
 
     def _say_there(self) -> None:
         self.state = FOR_GROUP
-        self._patience.renew()
+        self._retries.renew()
         if self._said_away_at is not None:
             log.warning("brokers answer again for group %s", self._group_id)
             self._said_away_at = None

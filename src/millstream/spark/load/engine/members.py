@@ -50,7 +50,7 @@ class _Phase(Enum):
     SEALED = auto()
 
 
-class Member(RebalanceListener):
+class GroupMember(RebalanceListener):
     """One member of the group. The methods without an underscore are for the load's thread."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Member(RebalanceListener):
         self._phase = _Phase.IDLE
         self._held: frozenset[TopicPartition] = frozenset()
         self._interrupt: Callable[[], None] = lambda: None
-        self._broken = False
+        self._aborted = False
         self._calls: deque[tuple[Future[Any], Callable[[Consumer], Any]]] = deque()
         self._consumer: Consumer | None = None
         self._polling = False
@@ -125,13 +125,13 @@ class Member(RebalanceListener):
             if not partitions <= self._owned or self._closing:
                 return False
             self._phase, self._held = _Phase.HELD, partitions
-            self._interrupt, self._broken = interrupt, False
+            self._interrupt, self._aborted = interrupt, False
             return True
 
     def seal(self) -> bool:
         """From here on the cycle will be committed; False when it was broken off before."""
         with self._changed:
-            if self._broken:
+            if self._aborted:
                 return False
             self._phase = _Phase.SEALED
             return True
@@ -143,16 +143,16 @@ class Member(RebalanceListener):
             self._changed.notify_all()
 
     @property
-    def is_broken(self) -> bool:
+    def is_aborted(self) -> bool:
         """Whether the present cycle was told to end."""
-        return self._broken
+        return self._aborted
 
-    def break_off(self) -> None:
+    def abort_cycle(self) -> None:
         """End the present cycle if it is not sealed, and wait for that. From any other thread."""
         with self._changed:
             if self._phase is not _Phase.HELD:
                 return
-            self._broken = True
+            self._aborted = True
         self._wait_released(self._give_up_seconds, serve=False)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, losses: int) -> None:
@@ -264,7 +264,7 @@ class Member(RebalanceListener):
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._error = self._error or error
-            self._broken = True
+            self._aborted = True
             self._owned = frozenset()
             self._changed.notify_all()
         self._interrupt_held()
@@ -310,7 +310,7 @@ class Member(RebalanceListener):
             concerned = self._phase is not _Phase.IDLE and bool(self._held & partitions)
             sealed = self._phase is _Phase.SEALED
             if concerned and not sealed:
-                self._broken = True
+                self._aborted = True
             self._changed.notify_all()
         if concerned and (wait_for_sealed or not sealed):
             self._wait_released(self._give_up_seconds, serve=True)
@@ -331,7 +331,7 @@ class Member(RebalanceListener):
 
     def _interrupt_held(self) -> None:
         with self._changed:
-            interrupt = self._interrupt if self._broken and self._phase is _Phase.HELD else None
+            interrupt = self._interrupt if self._aborted and self._phase is _Phase.HELD else None
         if interrupt is not None:
             try:
                 interrupt()

@@ -20,7 +20,7 @@ from millstream.spark.load.decisions.starts import (
     other_sink,
     progress_of,
 )
-from millstream.spark.load.engine.topics import Seen, Topics
+from millstream.spark.load.engine.topics import LogBounds, Topics
 from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
 from millstream.spark.sinks.capabilities import ListsGroups
 
@@ -32,10 +32,10 @@ class Aligned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """All partitions of the topics as they stand, and where those that are ours start."""
 
-    seen: Mapping[TopicPartition, Seen]
+    seen: Mapping[TopicPartition, LogBounds]
     standing: Mapping[TopicPartition, Standing]
     starts: Mapping[TopicPartition, Start]
     refusals: tuple[Refusal, ...] = ()
@@ -144,7 +144,7 @@ def other_groups(sink: Sink, group_id: str, topics: Iterable[str]) -> Mapping[st
 
 def situation_of(
     partition: TopicPartition,
-    seen: Seen,
+    seen: LogBounds,
     standing: Standing,
     committed: OffsetAndMetadata | None,
     *,
@@ -174,7 +174,7 @@ class Planner:
         self._sink = sink
         self._aligned = aligned
 
-    def plan(self, owned: Iterable[TopicPartition]) -> Plan:
+    def plan(self, owned: Iterable[TopicPartition]) -> LoadPlan:
         """Decide anew for the partitions that are ours, from what everybody says now."""
         seen = self._topics.look()
         standing = self._sink.standing(self._rules.group_id, list(seen))
@@ -200,17 +200,17 @@ class Planner:
             else:
                 starts[one] = found
         notes = tuple(start.note for start in starts.values() if start.note)
-        return Plan(seen, standing, starts, tuple(filter(None, refusals)), notes)
+        return LoadPlan(seen, standing, starts, tuple(filter(None, refusals)), notes)
 
     def reach(self) -> None:
         """Ask the group's coordinator something; raises what keeps it from answering."""
         self._topics.reach(self._rules.group_id)
 
-    def sizes(self, plan: Plan) -> Mapping[TopicPartition, float]:
+    def sizes(self, plan: LoadPlan) -> Mapping[TopicPartition, float]:
         """About how many bytes an offset of each partition has, where that is known."""
         return self._topics.sizes(plan.seen)
 
-    def still_holds(self, plan: Plan, partitions: Iterable[TopicPartition]) -> bool:
+    def still_holds(self, plan: LoadPlan, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the topics of these partitions are the ones that were planned for."""
         planned = {one.topic: plan.seen[one].topic_id for one in partitions}
         return self._topics.ids(planned) == planned

@@ -35,7 +35,7 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from millstream.spark.load.engine.stopping import Stop, StoppedError
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.report import Tally
 from millstream.spark.planning.ranges import OffsetRange, listed
@@ -62,9 +62,9 @@ _BACKOFF_SECONDS: Final = 0.5
 _MOST_BACKOFF_ONCE: Final = 10.0
 _MOST_BACKOFF_CONTINUOUS: Final = 30.0
 _CONFLICT_SECONDS: Final = 0.1
-_PASSING: Final = (MillstreamTimeoutError, RetriableCommitFailedError, SinkUnavailableError)
+_TRANSIENT: Final = (MillstreamTimeoutError, RetriableCommitFailedError, SinkUnavailableError)
 """What may be over in a minute, besides what a broker calls so."""
-_LASTING: Final = (
+_PERMANENT: Final = (
     MisuseError,
     MissingExtraError,
     SchemaConflictError,
@@ -82,46 +82,46 @@ _OF_PYTHON: Final = {each.__name__: each for each in (ImportError, ModuleNotFoun
 """What tasks meet where their machine lacks something."""
 
 
-class Outlook(Enum):
+class FailureKind(Enum):
     """Whether another try makes sense."""
 
-    PASSING = auto()
+    TRANSIENT = auto()
     UNKNOWN = auto()
-    LASTING = auto()
+    PERMANENT = auto()
 
 
-def outlook(error: BaseException) -> Outlook:
+def failure_kind(error: BaseException) -> FailureKind:
     """What is to be expected of an error; see the module."""
     if isinstance(error, TaskFailedError):
         # Only the name has come through Spark. Of what it does not tell, another attempt may make more.
         known = getattr(errors, error.kind, None) or getattr(base, error.kind, _OF_PYTHON.get(error.kind))
-        return _outlook_of(known) if isinstance(known, type) else Outlook.UNKNOWN
+        return _kind_of(known) if isinstance(known, type) else FailureKind.UNKNOWN
     if type(error) is SinkError:  # which may have been told more
         cause = error.__cause__
         if isinstance(cause, MillstreamError | PermissionError):
-            return _outlook_of(type(cause))
-        return Outlook.UNKNOWN
-    return _outlook_of(type(error))
+            return _kind_of(type(cause))
+        return FailureKind.UNKNOWN
+    return _kind_of(type(error))
 
 
-def _outlook_of(kind: type[BaseException]) -> Outlook:
-    if issubclass(kind, _LASTING) or not issubclass(kind, MillstreamError):
-        return Outlook.LASTING  # what is none of ours is a defect
+def _kind_of(kind: type[BaseException]) -> FailureKind:
+    if issubclass(kind, _PERMANENT) or not issubclass(kind, MillstreamError):
+        return FailureKind.PERMANENT  # what is none of ours is a defect
     if issubclass(kind, UnknownTopicOrPartitionError):
-        return Outlook.UNKNOWN  # it was looked for long enough
+        return FailureKind.UNKNOWN  # it was looked for long enough
     if issubclass(kind, BrokerError) and kind.action is Action.FATAL:
-        return Outlook.LASTING
-    passing = kind.action.retriable if issubclass(kind, BrokerError) else issubclass(kind, _PASSING)
-    return Outlook.PASSING if passing else Outlook.UNKNOWN
+        return FailureKind.PERMANENT
+    passing = kind.action.retriable if issubclass(kind, BrokerError) else issubclass(kind, _TRANSIENT)
+    return FailureKind.TRANSIENT if passing else FailureKind.UNKNOWN
 
 
-class Patience:
+class RetryBudget:
     """Counts what failed since something last succeeded."""
 
     def __init__(
         self,
         tally: Tally,
-        stop: Stop,
+        stop: StopRequest,
         seconds: float = SECONDS_ONCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -136,7 +136,7 @@ class Patience:
         self._since = self._passing_since = 0.0
         self._loading: Sequence[OffsetRange] = ()
 
-    def run_on(self) -> None:
+    def run_continuously(self) -> None:
         """Be more patient: nobody waits for this load to end."""
         self._seconds = max(self._seconds, SECONDS_CONTINUOUS)
         self._tries = TRIES_CONTINUOUS
@@ -178,14 +178,14 @@ class Patience:
 
     def may_go_on(self, error: Exception) -> bool:
         """Count a failure; False when it was one too many."""
-        expected = outlook(error)
+        expected = failure_kind(error)
         if not self._failures:
             self._since = self._clock()
         self._failures += 1
-        if expected is Outlook.UNKNOWN:
+        if expected is FailureKind.UNKNOWN:
             self._unknown += 1
             return self._unknown < self._tries
-        if expected is Outlook.LASTING:
+        if expected is FailureKind.PERMANENT:
             return False
         if not self._passing:
             self._passing_since = self._clock()

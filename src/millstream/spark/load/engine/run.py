@@ -17,26 +17,26 @@ from typing import Any, Final
 
 from millstream.errors import CommitFailedError, RebalanceInProgressError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.decisions.commit_metadata import STARTING, Mark
+from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from millstream.spark.load.decisions.cycles import (
     Backlog,
     Bounds,
-    Pace,
+    Throughput,
     budget,
     pieces_of,
     ranges_of,
     within_bytes,
 )
-from millstream.spark.load.engine.joining import FOR_GROUP, JOINING, Joining
-from millstream.spark.load.engine.members import Member
-from millstream.spark.load.engine.planning import Plan, Planner
-from millstream.spark.load.engine.retries import SECONDS_ONCE, Patience
-from millstream.spark.load.engine.stopping import Stop, StoppedError
-from millstream.spark.load.engine.watching import Clock, Snapshot, TaskWatch
+from millstream.spark.load.engine.joining import FOR_GROUP, JOINING, GroupJoin
+from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.planning import LoadPlan, Planner
+from millstream.spark.load.engine.retries import SECONDS_ONCE, RetryBudget
+from millstream.spark.load.engine.stopping import StoppedError, StopRequest
+from millstream.spark.load.engine.watching import Clock, LoadSnapshot, TaskWatch
 from millstream.spark.load.pipeline.fused import Piece, PieceResult
 from millstream.spark.load.pipeline.jobs import JobInterruptedError, cores_of
 from millstream.spark.load.pipeline.pipeline import Pipeline
-from millstream.spark.load.points import Detail, Observer, Point, nobody
+from millstream.spark.load.points import Detail, Observer, Point, ignore
 from millstream.spark.load.report import CycleReport, LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
@@ -53,7 +53,7 @@ _COMPACT_CYCLES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunContext:
     """What a run works with."""
 
     group_id: str
@@ -61,23 +61,28 @@ class Job:
     pipeline: Pipeline
     task_settings: Mapping[str, object]
     bounds: Bounds
-    observer: Observer = nobody
+    observer: Observer = ignore
     watched: bool = False
     compact_bytes: int | None = None
     read_committed: bool = False
-    patience_seconds: float = SECONDS_ONCE
+    retry_seconds: float = SECONDS_ONCE
     """How long it tries what may pass."""
 
 
-class Broken(Exception):  # noqa: N818 - no error: somebody wanted it
+class CycleAborted(Exception):  # noqa: N818 - no error: somebody wanted it
     """The cycle was broken off: its partitions or its topic went, or the load shall end."""
 
 
-class Run:
+class LoadRun:
     """See the module. Used by one thread; ``snapshot`` by any."""
 
     def __init__(
-        self, job: Job, session: Callable[[], Any], member: Member, planner: Planner, stop: Stop
+        self,
+        job: RunContext,
+        session: Callable[[], Any],
+        member: GroupMember,
+        planner: Planner,
+        stop: StopRequest,
     ) -> None:
         """``session`` waits for Spark, which may be starting still; it is called when there is work."""
         self._job = job
@@ -89,16 +94,16 @@ class Run:
         self._stop = stop
         self._clock = Clock()
         self._tally = Tally(job.group_id, job.sink.name)
-        self._pace = Pace()
+        self._pace = Throughput()
         self._watch: TaskWatch | None = None
         self._under_way = 0
         self._lag = 0
         self._losses = 0
         self._state = JOINING
-        self._joining: Joining | None = None
+        self._joining: GroupJoin | None = None
         self._offsets_done = 0
         self._compacted = 0
-        self._patience = Patience(self._tally, stop, job.patience_seconds)
+        self._retries = RetryBudget(self._tally, stop, job.retry_seconds)
         self._refused_since: float | None = None
 
     # ---- the two ways to run
@@ -111,9 +116,9 @@ class Run:
 
     def _once(self) -> None:
         targets: dict[TopicPartition, int] | None = None
-        self._join(Patience(self._tally, self._stop, self._job.patience_seconds))
-        while not self._stop.is_wanted:
-            plan = self._patience.attempt(self._plan)
+        self._join(RetryBudget(self._tally, self._stop, self._job.retry_seconds))
+        while not self._stop.is_requested:
+            plan = self._retries.attempt(self._plan)
             if plan is None:
                 continue
             if targets is None:
@@ -124,17 +129,17 @@ class Run:
                 break
             self._state = FOR_GROUP
             self._member.wait_change(_OTHERS_SECONDS if self._member.owned() else _IDLE_SECONDS)
-        if not self._stop.is_wanted:
+        if not self._stop.is_requested:
             self._compact()
 
     def forever(self, every: float) -> LoadReport:
         """Load what is new every so many seconds, until told to end."""
-        self._patience.run_on()
-        endless = Patience(self._tally, self._stop, math.inf)  # before there is work, nobody waits for it
-        endless.run_on()
+        self._retries.run_continuously()
+        endless = RetryBudget(self._tally, self._stop, math.inf)  # before there is work, nobody waits for it
+        endless.run_continuously()
         with suppress(StoppedError):
             self._join(endless)
-            while not self._stop.is_wanted:
+            while not self._stop.is_requested:
                 due = time.monotonic() + every
                 self._catch_up()
                 if self._tally.cycles - self._compacted >= _COMPACT_CYCLES:
@@ -143,17 +148,17 @@ class Run:
                 self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
         return self._report()
 
-    def _join(self, patience: Patience) -> None:
+    def _join(self, retries: RetryBudget) -> None:
         """Wait until the group has given this member something, or nothing."""
-        self._joining = Joining(self._job.group_id, self._member, self._planner.reach, patience, self._stop)
+        self._joining = GroupJoin(self._job.group_id, self._member, self._planner.reach, retries, self._stop)
         self._joining.wait()
         self._joining = None
 
     def _catch_up(self) -> None:
         """Load up to the ends as they are now."""
         ends: dict[TopicPartition, int] | None = None
-        while not self._stop.is_wanted:
-            plan = self._patience.attempt(self._plan)
+        while not self._stop.is_requested:
+            plan = self._retries.attempt(self._plan)
             if plan is None:
                 continue
             if ends is None or not set(plan.starts) <= set(ends):
@@ -161,24 +166,24 @@ class Run:
             if not self._advance(plan, ends):
                 break
 
-    def _advance(self, plan: Plan, ends: Mapping[TopicPartition, int]) -> bool:
+    def _advance(self, plan: LoadPlan, ends: Mapping[TopicPartition, int]) -> bool:
         """Do the next thing that is to be done; False if there is nothing."""
         if plan.anchors:
-            self._patience.attempt(partial(self._anchor, plan))
+            self._retries.attempt(partial(self._anchor, plan))
             return True
         if plan.repairs:
-            self._patience.attempt(partial(self._repair, plan))
+            self._retries.attempt(partial(self._repair, plan))
             return True
         backlogs = [one for one in plan.backlogs(ends) if one.offsets > 0]
         if not backlogs:
-            self._patience.renew()
+            self._retries.renew()
             return False
         self._need_spark()
         ranges = self._ranges(plan, backlogs)
-        self._patience.attempt(partial(self._cycle, plan, ranges), ranges)
+        self._retries.attempt(partial(self._cycle, plan, ranges), ranges)
         return True
 
-    def _ranges(self, plan: Plan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
+    def _ranges(self, plan: LoadPlan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
         """What the next cycle loads."""
         bounds, pace = self._job.bounds, self._pace
         ranges = ranges_of(backlogs, budget(bounds, pace, self._cores))
@@ -194,7 +199,7 @@ class Run:
 
     # ---- planning
 
-    def _plan(self) -> Plan | None:
+    def _plan(self) -> LoadPlan | None:
         self._job.observer(Point.PLANNING, Detail())
         self._losses = self._member.losses
         plan = self._planner.plan(self._member.owned())
@@ -212,7 +217,7 @@ class Run:
         self._lag = plan.lag
         return plan
 
-    def _anchor(self, plan: Plan) -> None:
+    def _anchor(self, plan: LoadPlan) -> None:
         """Move progress without rows: where a partition begins, is rewound to, or goes on after a loss."""
         anchored = {one: plan.starts[one] for one in plan.anchors}
         offsets = {one: start.offset for one, start in anchored.items()}
@@ -228,33 +233,33 @@ class Run:
         self._tally.lost += lost
         self._commit_group(offsets, STARTING)
 
-    def _repair(self, plan: Plan) -> None:
+    def _repair(self, plan: LoadPlan) -> None:
         """Tell the group where the sink stands. Until it knows, an offset that was moved stays a wish."""
         if not self._commit_group(plan.repairs, "repair"):
             self._member.wait_change(_IDLE_SECONDS)
 
     # ---- a cycle
 
-    def _cycle(self, plan: Plan, ranges: Sequence[OffsetRange]) -> None:
+    def _cycle(self, plan: LoadPlan, ranges: Sequence[OffsetRange]) -> None:
         cycle_id = _new_id()
         tag = f"millstream-load-{cycle_id}"
         partitions = frozenset(one.topic_partition for one in ranges)
         if not self._member.hold(partitions, partial(self._job.pipeline.interrupt, self._spark, tag)):
             return
-        if self._stop.is_wanted:  # asked for before there was anything to break off
+        if self._stop.is_requested:  # asked for before there was anything to break off
             self._member.release()
             return
         written: list[Written] = []
         try:
             self._state = "loading"
             self._load(plan, ranges, cycle_id, tag, written)
-        except (Broken, JobInterruptedError, StoppedError):
+        except (CycleAborted, JobInterruptedError, StoppedError):
             self._abandon(cycle_id, written)
             log.info("cycle %s was broken off", cycle_id)
         except Exception as error:
             # Where the commit itself failed the sink knows what became of it, and drops only litter.
             self._abandon(cycle_id, written)
-            if not self._member.is_broken or isinstance(error, ProgressConflictError):
+            if not self._member.is_aborted or isinstance(error, ProgressConflictError):
                 raise
             log.info("cycle %s was broken off: %s", cycle_id, error)
         finally:
@@ -268,7 +273,7 @@ class Run:
             log.warning("what cycle %s had written is left behind: %s", cycle_id, error)
 
     def _load(
-        self, plan: Plan, ranges: Sequence[OffsetRange], cycle_id: str, tag: str, written: list[Written]
+        self, plan: LoadPlan, ranges: Sequence[OffsetRange], cycle_id: str, tag: str, written: list[Written]
     ) -> None:
         began = time.monotonic()
         advances = tuple(plan.advance(one.topic_partition, one.start, one.end) for one in ranges)
@@ -281,9 +286,9 @@ class Run:
         self._job.observer(Point.TASKS_DONE, detail)
         # Offsets of a topic that was made anew meanwhile are not those that were planned.
         if not self._planner.still_holds(plan, [one.topic_partition for one in ranges]):
-            raise Broken
+            raise CycleAborted
         if not self._member.seal():
-            raise Broken
+            raise CycleAborted
         self._state = "committing"
         cycle = Cycle(self._job.group_id, cycle_id, advances, tuple(written))
         self._job.sink.commit(cycle, self._between_tables(detail))
@@ -313,7 +318,7 @@ class Run:
         self._offsets_done += offsets
         self._under_way = 0
         self._lag = max(0, self._lag - offsets)
-        self._patience.renew()
+        self._retries.renew()
         self._tally.add(
             CycleReport(
                 cycle_id=detail.cycle_id,
@@ -336,7 +341,7 @@ class Run:
 
         Nothing is lost then: the sink knows, and the next plan repairs the group.
         """
-        mark = str(Mark(cycle_id, self._job.sink.name, self._job.read_committed))
+        mark = str(CommitMetadata(cycle_id, self._job.sink.name, self._job.read_committed))
         try:
             self._member.commit(
                 {one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()}, losses=self._losses
@@ -361,13 +366,13 @@ class Run:
     # ---- what came of it
 
     def _report(self) -> LoadReport:
-        return self._tally.report(self._clock.seconds, stopped=self._stop.is_wanted)
+        return self._tally.report(self._clock.seconds, stopped=self._stop.is_requested)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LoadSnapshot:
         """How far it is now. From any thread."""
         watch, under_way, joining = self._watch, self._under_way, self._joining
         read = 0 if watch is None else int(watch.done * under_way)
-        return Snapshot(
+        return LoadSnapshot(
             state=self._state if joining is None else joining.state,
             loaded=self._tally.loaded,
             rejected=self._tally.rejected,

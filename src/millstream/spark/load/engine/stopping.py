@@ -15,33 +15,33 @@ class StoppedError(Exception):
     """The load shall end: there is nothing to wait for any more."""
 
 
-class Stop:
+class StopRequest:
     """Whether a load shall end, and what helps it to."""
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
-        self._break_off: Callable[[], None] = lambda: None
+        self._abort_cycle: Callable[[], None] = lambda: None
         self.signal: int | None = None
         """Which signal asked for it."""
 
     @property
-    def is_wanted(self) -> bool:
+    def is_requested(self) -> bool:
         return self._wanted.is_set()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait that long, or until it is wanted."""
         return self._wanted.wait(timeout_s)
 
-    def on_request(self, break_off: Callable[[], None]) -> None:
+    def on_request(self, abort_cycle: Callable[[], None]) -> None:
         """What breaks off the present work; called on a thread of its own."""
-        self._break_off = break_off
+        self._abort_cycle = abort_cycle
 
     def request(self) -> None:
         """End as soon as that can be done cleanly. From any thread; not from a signal handler."""
         if self._wanted.is_set():
             return
         self._wanted.set()
-        threading.Thread(target=self._break_off, name="millstream-load-stop", daemon=True).start()
+        threading.Thread(target=self._abort_cycle, name="millstream-load-stop", daemon=True).start()
 
     @contextmanager
     def by_signals(self) -> Iterator[None]:

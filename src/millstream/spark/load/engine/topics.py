@@ -27,7 +27,7 @@ _ANSWER_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LogBounds:
     """One partition, as it is now."""
 
     topic_id: str
@@ -42,7 +42,7 @@ class Seen:
         return self.log_end if self.stable_end is None else min(self.stable_end, self.log_end)
 
 
-class Brokers(Protocol):
+class TopicQueries(Protocol):
     """What is asked of an Admin."""
 
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]: ...
@@ -63,7 +63,7 @@ class Topics:
 
     def __init__(
         self,
-        brokers: Admin | Brokers,
+        brokers: Admin | TopicQueries,
         names: Sequence[str],
         *,
         read_committed: bool = False,
@@ -81,7 +81,7 @@ class Topics:
         self._sizes: dict[tuple[TopicPartition, str], float] = {}
         self._measured_at: float | None = None
 
-    def look(self) -> dict[TopicPartition, Seen]:
+    def look(self) -> dict[TopicPartition, LogBounds]:
         """All partitions as they are now. What seems to have shrunk is looked at again before it is believed:
         partitions of the same topic never get fewer, and its ends hardly ever go back.
         """
@@ -106,7 +106,7 @@ class Topics:
             return {}
         return _ids(described)
 
-    def sizes(self, seen: Mapping[TopicPartition, Seen]) -> dict[TopicPartition, float]:
+    def sizes(self, seen: Mapping[TopicPartition, LogBounds]) -> dict[TopicPartition, float]:
         """How many bytes an offset has, on average over its log as the broker keeps it; nothing of partitions
         whose brokers do not tell, as who may not describe the cluster is not told.
         """
@@ -146,7 +146,7 @@ class Topics:
         where = [TopicPartition(name, 0) for name in self._names]
         self._brokers.group_offsets(group, where, timeout=_REACH_SECONDS)
 
-    def _look_once(self) -> dict[TopicPartition, Seen]:
+    def _look_once(self) -> dict[TopicPartition, LogBounds]:
         described = self._brokers.describe_topics(self._names)
         ids = _ids(described)
         partitions = [
@@ -160,7 +160,7 @@ class Topics:
         ends = self._brokers.list_offsets(partitions, "latest")
         stable = self._stable_ends(partitions)
         return {
-            one: Seen(ids[one.topic], _offset(starts, one), _offset(ends, one), stable.get(one))
+            one: LogBounds(ids[one.topic], _offset(starts, one), _offset(ends, one), stable.get(one))
             for one in sorted(partitions)
         }
 
@@ -170,7 +170,7 @@ class Topics:
         found = self._brokers.list_offsets(partitions, "latest", isolation_level="read_committed")
         return {one: _offset(found, one) for one in partitions}
 
-    def _has_shrunk(self, seen: Mapping[TopicPartition, Seen]) -> bool:
+    def _has_shrunk(self, seen: Mapping[TopicPartition, LogBounds]) -> bool:
         counts = _counts(seen)
         ids = {one.topic: each.topic_id for one, each in seen.items()}
         for topic in self._names:
@@ -186,7 +186,7 @@ class Topics:
             if self._ids.get(one.topic) == each.topic_id
         )
 
-    def _remember(self, seen: Mapping[TopicPartition, Seen]) -> None:
+    def _remember(self, seen: Mapping[TopicPartition, LogBounds]) -> None:
         self._partitions = _counts(seen)
         self._ids = {one.topic: each.topic_id for one, each in seen.items()}
         self._ends = {one: each.log_end for one, each in seen.items()}

@@ -18,7 +18,7 @@ _LATER_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LoadSnapshot:
     """How far a load is at a moment."""
 
     state: str = "starting"

@@ -21,7 +21,7 @@ class NotSimpleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnRef:
     """A column of the rows."""
 
     name: str
@@ -39,22 +39,22 @@ class Comparison:
     """``left operator right``, with operators = != < <= > >=."""
 
     operator: str
-    left: Column
-    right: Column | Constant
+    left: ColumnRef
+    right: ColumnRef | Constant
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
     """``column IS NULL``."""
 
-    column: Column
+    column: ColumnRef
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
     """``column LIKE 'pattern'``."""
 
-    column: Column
+    column: ColumnRef
     pattern: str
 
 
@@ -74,7 +74,7 @@ class Both:
     either: bool
 
 
-Condition = Column | Constant | Comparison | IsNull | Like | Not | Both
+Condition = ColumnRef | Constant | Comparison | IsNull | Like | Not | Both
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))"
@@ -98,7 +98,7 @@ _DEEPEST: Final = 50
 
 def parse(text: str, columns: Mapping[str, Any]) -> Condition:
     """The condition, if it is simple; raises NotSimpleError."""
-    return _Parser(text, columns).condition()
+    return _CheckParser(text, columns).condition()
 
 
 def names_in(text: str) -> list[str]:
@@ -125,7 +125,7 @@ class _AnyName(dict[str, Any]):
         return True
 
 
-class _Parser:
+class _CheckParser:
     def __init__(self, text: str, columns: Mapping[str, Any]) -> None:
         self._columns = columns
         self._tokens = _scan(text)
@@ -191,7 +191,7 @@ class _Parser:
             return _comparison(operator, left, self._operand())
         return self._test(left)
 
-    def _test(self, left: Column | Constant) -> Condition:
+    def _test(self, left: ColumnRef | Constant) -> Condition:
         """What follows an operand in words, or nothing: then it is a truth value itself."""
         if isinstance(left, Constant):
             if isinstance(left.value, bool):
@@ -214,7 +214,7 @@ class _Parser:
             raise NotSimpleError
         return left
 
-    def _in(self, left: Column) -> Condition:
+    def _in(self, left: ColumnRef) -> Condition:
         self._need("(")
         found: Condition = _comparison("=", left, self._constant())
         while self._word(","):
@@ -222,13 +222,13 @@ class _Parser:
         self._need(")")
         return found
 
-    def _like(self, left: Column) -> Condition:
+    def _like(self, left: ColumnRef) -> Condition:
         pattern = self._constant().value
         if not isinstance(pattern, str) or (self._kind() == "word" and self._text().upper() == "ESCAPE"):
             raise NotSimpleError
         return Like(left, pattern)
 
-    def _operand(self) -> Column | Constant:
+    def _operand(self) -> ColumnRef | Constant:
         kind, text = self._kind(), self._text()
         if kind == "quoted":
             return self._column(text[1:-1])
@@ -236,11 +236,11 @@ class _Parser:
             return self._column(text)
         return self._constant()
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> ColumnRef:
         self._at += 1
         if name not in self._columns or self._text() == "(":
             raise NotSimpleError
-        return Column(name)
+        return ColumnRef(name)
 
     def _constant(self) -> Constant:
         negative = self._word("-")
@@ -272,10 +272,10 @@ def _scan(text: str) -> list[tuple[str, str]]:
     return [*found, ("end", "")]
 
 
-def _comparison(operator: str, left: Column | Constant, right: Column | Constant) -> Comparison:
-    if isinstance(left, Column):
+def _comparison(operator: str, left: ColumnRef | Constant, right: ColumnRef | Constant) -> Comparison:
+    if isinstance(left, ColumnRef):
         return Comparison(operator, left, right)
-    if isinstance(right, Column):
+    if isinstance(right, ColumnRef):
         return Comparison(_TURNED[operator], right, left)
     raise NotSimpleError
 

@@ -88,7 +88,7 @@ def _true(mask: pa.BooleanArray) -> Any:
 
 def _compiled(condition: syntax.Condition, schema: pa.Schema) -> Evaluate:
     makers: dict[type, Callable[[Any, pa.Schema], Evaluate]] = {
-        syntax.Column: _truth,
+        syntax.ColumnRef: _truth,
         syntax.Constant: _constant,
         syntax.Comparison: _comparison,
         syntax.IsNull: _is_null,
@@ -99,7 +99,7 @@ def _compiled(condition: syntax.Condition, schema: pa.Schema) -> Evaluate:
     return makers[type(condition)](condition, schema)
 
 
-def _truth(column: syntax.Column, schema: pa.Schema) -> Evaluate:
+def _truth(column: syntax.ColumnRef, schema: pa.Schema) -> Evaluate:
     import pyarrow as pa
 
     if not pa.types.is_boolean(schema.field(column.name).type):
@@ -149,7 +149,7 @@ def _comparison(test: syntax.Comparison, schema: pa.Schema) -> Evaluate:
     kind = schema.field(test.left.name).type
     compare = _compare(test.operator)
     name = test.left.name
-    if isinstance(test.right, syntax.Column):
+    if isinstance(test.right, syntax.ColumnRef):
         other = test.right.name
         _same_kind(kind, schema.field(other).type)
         return lambda rows: compare(rows.column(name), rows.column(other))

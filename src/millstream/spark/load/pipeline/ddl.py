@@ -49,10 +49,10 @@ def _simple_types() -> dict[str, Any]:
 
 def parse(text: str) -> Any:
     """The Arrow schema of this DDL. Raises ConfigError that names the column and what is wrong with it."""
-    return _Parser(text).schema()
+    return _SchemaParser(text).schema()
 
 
-class _Parser:
+class _SchemaParser:
     """Recursive descent over the tokens; errors show where it stopped."""
 
     def __init__(self, text: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ReplayedRows:
     """What came of records that were tried again."""
 
     good: list[int]
@@ -139,7 +139,7 @@ class Pipeline:
         finally:
             frame.unpersist()
 
-    def again(self, spark: Any, batch: pa.RecordBatch) -> Tried:
+    def again(self, spark: Any, batch: pa.RecordBatch) -> ReplayedRows:
         """Shape records that were rejected before (columns of a raw table), here in the driver.
 
         ``spark`` may be None where ``is_fused``. A query must not aggregate.
@@ -151,10 +151,10 @@ class Pipeline:
         if self.is_fused:
             good = range(batch.num_rows) if shaped.places is None else shaped.places.tolist()
             reasons = dict(zip(shaped.bad, shaped.reasons, strict=True))
-            return Tried(list(good), self._partitioned(shaped.rows), reasons)
+            return ReplayedRows(list(good), self._partitioned(shaped.rows), reasons)
         return self._again_by_spark(spark, frames.beside(batch, shaped, 0))
 
-    def _again_by_spark(self, spark: Any, beside: pa.RecordBatch) -> Tried:
+    def _again_by_spark(self, spark: Any, beside: pa.RecordBatch) -> ReplayedRows:
         import pyarrow as pa
 
         frame = spark.createDataFrame(pa.Table.from_batches([beside]))
@@ -172,7 +172,7 @@ class Pipeline:
         batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
         said = {place: reason for place, reason in enumerate(reasons.to_pylist()) if reason is not None}
         good = [place for place in range(len(reasons)) if place not in said]
-        return Tried(good, self._partitioned(conformed(batches[0], schema)), said)
+        return ReplayedRows(good, self._partitioned(conformed(batches[0], schema)), said)
 
     def _partitioned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return table_partitioning(self.shaping, self._written_schema()).add(rows)

@@ -52,7 +52,7 @@ class JsonParser:
             found = one_by_one(self.schema, self._rows.convert, values.to_pylist(), range(len(values)))
             rows, good = merged(self.schema, [(found.good, found.rows)], len(values))
             return Parsed(rows, good, found.bad, found.reasons)
-        return _Block(self, values).parse()
+        return _JsonBlock(self, values).parse()
 
     def one_by_one(self, values: pa.BinaryArray, places: NDArray[np.int64]) -> Any:
         import pyarrow as pa
@@ -111,14 +111,14 @@ def _is_compiled(rows: int) -> bool:
     return json_scan.compiled.cache_info().currsize > 0
 
 
-class _Block:
+class _JsonBlock:
     """One batch of values on its way."""
 
     def __init__(self, parser: JsonParser, values: pa.BinaryArray) -> None:
         self._parser = parser
         self._values = values
         self._scanned = parser.scanner.scan(values)
-        self._patience = max(_SMALL, len(values) // _PATIENCE)
+        self._retries = max(_SMALL, len(values) // _PATIENCE)
         self._parts: list[tuple[Any, Any]] = []
         self._single: list[Any] = [self._scanned.others]
 
@@ -146,13 +146,13 @@ class _Block:
         pending = list(reversed(self._runs()))
         while pending:
             first, last = pending.pop()
-            if last - first < _SMALL or self._patience <= 0:
+            if last - first < _SMALL or self._retries <= 0:
                 self._single.append(self._scanned.places[first:last])
                 continue
             refused = self._read(first, last)
             if refused is None:
                 continue
-            self._patience -= 1
+            self._retries -= 1
             row = refused.row
             if row is None or row >= last - first:
                 middle = (first + last) // 2
