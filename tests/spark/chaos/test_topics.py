@@ -60,7 +60,7 @@ def test_a_topic_is_deleted_and_made_anew(
     admin.delete_topics(topic)
     admin.create_topic(topic, partitions=2)
     send(producer, topic, 0, 500, 510)
-    with pytest.raises(LoadFailedError, match="made anew"):
+    with pytest.raises(LoadFailedError, match="recreated"):
         new_load(topic, place).run_once()
     assert in_place(place) == before
     new_load(topic, place, on_recreated="append").run_once()

@@ -215,7 +215,7 @@ def test_lesson_5_a_topic_made_anew_is_refused_or_added(
     admin.delete_topics(topic)
     admin.create_topic(topic, partitions=1)
     fill(topic, 4)
-    with pytest.raises(LoadFailedError, match="made anew"):
+    with pytest.raises(LoadFailedError, match="recreated"):
         new_load(topic).run_once()
     report = new_load(topic, on_recreated="append").run_once()
     assert report.ranges == (OffsetRange(topic, 0, 0, 4),)

@@ -187,7 +187,7 @@ def test_a_load_runs_once_at_a_time(new_load: NewLoad, new_topic: NewTopic) -> N
     load = new_load(new_topic())
     with running(load):
         until_owned(1, load)
-        with pytest.raises(MisuseError, match="running already"):
+        with pytest.raises(MisuseError, match="already running"):
             load.run_once()
 
 

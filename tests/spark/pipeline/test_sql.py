@@ -42,7 +42,7 @@ def test_positions_that_no_record_has(bench: Bench) -> None:
     sql = "SELECT id, _topic, _partition, _offset + 5 AS _offset FROM batch"
     with pytest.raises(TaskFailedError) as failed:
         bench.load(schema="id LONG", sql=sql)
-    said = f"sql gives a row the position {bench.topic}, 0, 10, which is none of its records'"
+    said = f"sql gives a row the position {bench.topic}, 0, 10, which is not that of any of its records"
     assert str(failed.value) == f"rows of the query: MisuseError: {said}"
 
 

@@ -48,10 +48,10 @@ def test_nothing_new_is_said_as_such() -> None:
 def test_a_load_that_was_stopped() -> None:
     stopped = report(seconds=3.0, stopped=True)
     assert summary(stopped, once=False) == "nothing was loaded into delta:lake/orders, 3.0 s"
-    assert summary(stopped, once=True).endswith("it was stopped before its end: run it again to go on")
+    assert summary(stopped, once=True).endswith("it was stopped before its end: run it again to continue")
     begun = report(loaded=1, records=1, cycles=1, files=1, seconds=3.0, stopped=True)
     assert "stopped" not in summary(begun, once=False), "a continuous load ends in no other way"
-    assert summary(begun, once=True).endswith("it was stopped before its end: run it again to go on")
+    assert summary(begun, once=True).endswith("it was stopped before its end: run it again to continue")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``millstream load``: topics into tables, and how such a load stands."""
+"""``millstream load``: run, status, rejected and replay."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from millstream.terminal.output import print_json, print_table, say
 
 
 def load() -> None:
-    """Load topics into tables through Spark, exactly once; look at loads and at what they rejected.
+    """Load topics into tables through Spark, exactly once; show loads and their rejected rows.
 
-    Without a command's name this is millstream load run.
+    millstream load TOPIC is short for millstream load run TOPIC.
 
     [bold]Examples[/bold]
 
@@ -39,8 +39,9 @@ def run(
 ) -> int:
     """Load topics into a table, exactly once, as a member of a consumer group.
 
-    The table is made when it is not there. Running it again goes on where the table stands, after whatever;
-    several may run at a time with one group, and share the partitions. Ctrl-C ends it cleanly.
+    The table is created if it does not exist. Running the command again continues where the table is, after a
+    crash as well. Several may run at the same time with one group: they share the partitions. Ctrl-C stops it
+    cleanly.
 
     [bold]Examples[/bold]
 
@@ -66,8 +67,8 @@ def status(
 ) -> None:
     """Compare what is in the table with the group's offsets and the ends of the logs.
 
-    The lag is how many offsets are not in the table yet. Ranges that will never be there, as retention took
-    them or a reset passed over them, are listed.
+    The lag is the number of offsets that are not in the table yet. Ranges that will never be there, as they
+    were deleted by retention or skipped by a reset, are listed.
 
     [bold]Examples[/bold]
 
@@ -91,7 +92,7 @@ def rejected(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show the rows that a load has rejected, each with the reason, newest last.
+    """Show rejected rows, each with the reason, newest last.
 
     [bold]Examples[/bold]
 
@@ -122,10 +123,10 @@ def replay(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Feed rejected rows back, after a fix of the schema or the checks.
+    """Load rejected rows again, after a fix of the schema or the checks.
 
-    Those that are good now move to the table; the others stay, and it says what is wrong with them now. A
-    table that is partitioned by a column made of another needs --partition-by as it was given to the load.
+    Rows that are good now move to the table; the others stay, and their reasons are shown. A table that is
+    partitioned by a derived column needs the same --partition-by as the load.
 
     [bold]Examples[/bold]
 

@@ -16,7 +16,7 @@ _TAKEN_FOR_A_TOPIC: Final = "millstream.taken_for_a_topic"
 
 
 class LoadGroup(TyperGroup):
-    """Commands about loads. What is no name of one is a topic: ``load orders`` is ``load run orders``."""
+    """The commands of ``load``. Any other word is a topic: ``load orders`` is ``load run orders``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         names = {"--help", "-h", *self.commands}
@@ -26,7 +26,7 @@ class LoadGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. What cannot be run with these options may have been meant for another command."""
+        """Run the command. If its options are wrong, its first word may be a misspelled command."""
         try:
             return super().invoke(ctx)
         except typer.TyperException as error:
@@ -36,7 +36,7 @@ class LoadGroup(TyperGroup):
             raise UsageError(f"{sentence(error)}; or did you mean 'millstream load {near}'?") from error
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The commands, and what may follow instead of one: topics, and the options of ``run``."""
+        """The commands, the topics, and the options of ``run``."""
         found = super().shell_complete(ctx, incomplete)
         run = self.commands["run"]
         inner = run.make_context("run", [], parent=ctx, resilient_parsing=True)
@@ -44,6 +44,6 @@ class LoadGroup(TyperGroup):
 
 
 def near_command(word: str) -> str | None:
-    """The command about loads that a supposed topic may have been meant to be."""
+    """The command of ``load`` that a supposed topic may be a misspelling of."""
     others = [name for name in _OTHERS if len(word) > 3 and name.startswith(word)]
     return others[0] if others else typo_of(word, _OTHERS)

@@ -1,4 +1,4 @@
-"""The options of the commands about loads, made from the declarations of the settings."""
+"""The options of ``millstream load``, generated from the declarations of load settings."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _TYPES: Final[Mapping[str, Any]] = {
     "float | None": float | None,
     "Sequence[str]": list[str] | None,
 }
-"""The types of typer's, for those of settings that are not text."""
+"""Types of options, for settings that are not text."""
 _LEAST: Final = {"int | None": 1, "float | None": 0.001}
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MORE: Final = {"size": "such as 64MiB", "text or file": "or @FILE"}
 
 
 def _in_options(text: str) -> str:
-    """A sentence in which settings stand in backquotes, with their options instead."""
+    """A sentence with the options of settings that it has in backquotes."""
     return re.sub(r"`(\w+)`", lambda match: OPTIONS.get(match[1], match[1]), text)
 
 
 def _option(name: str, **more: Any) -> Any:
-    """Typer's description of the option of a setting."""
+    """The typer option of a setting."""
     setting = SETTINGS[name]
     option = setting.option
     assert option is not None
@@ -107,9 +107,9 @@ ShapingValues = Annotated[
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command have an option for each setting, in the place of its parameter ``typed``.
+    """Replace a command's parameter ``typed`` by an option for each of its settings.
 
-    The command finds there what was typed, by the names of the settings and in their types.
+    The command gets ``typed`` as a mapping from settings' names to values of their types.
     """
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
@@ -148,7 +148,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
 
 
 def _value(setting: Setting, typed: Any) -> Any:
-    """What a setting becomes, from what was typed for its option."""
+    """The value of a setting, from what was typed for its option."""
     option = setting.option
     assert option is not None
     if typed is None:
@@ -166,7 +166,7 @@ def read_size(text: str | None, option: str) -> int | None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
-        raise UsageError(f"{option} {text!r} is no size: write a number of bytes, or one like 64MiB")
+        raise UsageError(f"{option} {text!r} is not a size: write a number of bytes, or one like 64MiB")
     return max(1, int(float(match[1]) * _UNITS[match[2].lower()]))
 
 

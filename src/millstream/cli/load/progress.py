@@ -1,4 +1,4 @@
-"""The progress of a load on standard error, for people only: in a pipe it is not there."""
+"""The progress bar of a load on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVERY_SECONDS: Final = 0.2
 
 @contextmanager
 def shown(load: Load) -> Iterator[None]:
-    """Show how far a load is, until the block ends."""
+    """Show the progress of a load until the block ends."""
     if not sys.stderr.isatty():
         yield
         return
@@ -49,7 +49,7 @@ def shown(load: Load) -> Iterator[None]:
 
 
 def values(snapshot: LoadSnapshot) -> dict[str, Any]:
-    """What the bar shows for a snapshot."""
+    """What the progress bar shows."""
     done, left = snapshot.offsets_done, snapshot.offsets_left
     speed = snapshot.rows_per_second
     numbers = f"{snapshot.loaded:,} rows"

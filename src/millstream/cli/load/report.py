@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_report(report: LoadReport, *, once: bool) -> None:
-    """Print what a load did. Its notes were said as warnings when they came up."""
+    """Print what a load did. Its notes were printed as warnings before."""
     if report.ranges:
         rows = [(one.topic, one.partition, one.start, one.end, one.offsets) for one in report.ranges]
         print_table(("topic", "partition", "from", "to", "offsets"), rows)
@@ -24,8 +24,8 @@ def print_report(report: LoadReport, *, once: bool) -> None:
 
 
 def summary(report: LoadReport, *, once: bool) -> str:
-    """The run in a line. ``once`` says that it was to end by itself, so that a signal came too early."""
-    ended = "; it was stopped before its end: run it again to go on" if once and report.stopped else ""
+    """The run in one line. With ``once`` it was meant to end by itself, so a stop came too early."""
+    ended = "; it was stopped before its end: run it again to continue" if once and report.stopped else ""
     if not report.cycles:
         what = "nothing was loaded" if report.stopped else "nothing new to load"
         return f"{what} into {report.sink}, {report.seconds:.1f} s{ended}"
@@ -43,7 +43,7 @@ def summary(report: LoadReport, *, once: bool) -> str:
 
 
 def speed(records_per_second: float) -> str:
-    """``12,345 records/s``; a few of them with a digit more, so that some are not shown as none."""
+    """``12,345 records/s``; below 10 with one decimal."""
     digits = 0 if records_per_second >= 10 else 1
     return f"{records_per_second:,.{digits}f} records/s"
 

@@ -1,4 +1,4 @@
-"""``millstream load`` at work. Spark is started in the background; nothing heavy is imported before that."""
+"""What the commands of ``millstream load`` do. Spark starts in the background, before heavy imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink
 
 _MASTERS = r"local|spark|k8s|yarn$|sc://"
-"""What Spark itself asks of a master, before it says so with a traceback of Java's; and Spark Connect."""
+"""Masters that Spark accepts, and Spark Connect; for others Spark prints a Java stack trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LoadOrder:
 
 
 def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
-    """Load once, or ``every`` so many seconds until a signal ends it; returns the exit code."""
+    """Load once, or every ``every`` seconds until a signal stops it; returns the exit code."""
     with _load(order) as load, _hints(order), shown(load):
         report = load.run_once() if every is None else load.run(every=every)
     if as_json:
@@ -59,7 +59,7 @@ def run_load(order: LoadOrder, every: float | None, *, as_json: bool) -> int:
 
 @contextmanager
 def _hints(order: LoadOrder) -> Iterator[None]:
-    """Turn a broker's "no such topic" into one that names the nearest topic, or how to make it."""
+    """Make "unknown topic" name the nearest topic, or how to create it."""
     try:
         yield
     except UnknownTopicOrPartitionError:
@@ -79,7 +79,7 @@ def _hints(order: LoadOrder) -> Iterator[None]:
 
 @contextmanager
 def _load(order: LoadOrder) -> Iterator[Load]:
-    """What was typed as a load. Its sink is closed when the block ends."""
+    """The load that was typed. Its sink is closed when the block ends."""
     make = _session(order)
     settings = {**order.settings, "properties": client_properties(order.properties, _not_properties())}
     file_size = settings.get("target_file_size")
@@ -89,9 +89,7 @@ def _load(order: LoadOrder) -> Iterator[Load]:
     from millstream.spark.load.engine.background import BackgroundValue
 
     with signals_held():
-        spark = BackgroundValue(
-            make, "spark"
-        )  # the slowest part: it starts before other imports
+        spark = BackgroundValue(make, "spark")  # the slowest part: it starts before other imports
         from millstream.spark.load.load import Load
         from millstream.spark.sinks.kinds import sink_for
 
@@ -108,13 +106,13 @@ def _load(order: LoadOrder) -> Iterator[Load]:
 
 
 def _not_properties() -> dict[str, str]:
-    """Consumer settings that a load has an option for, or no use."""
+    """Consumer settings that --property refuses, and what to use instead."""
     own = {kafka: f"use {OPTIONS[name]}" for kafka, name in CLIENT_SETTINGS.items()}
     return {**own, "enable.auto.commit": "a load commits by itself"}
 
 
 def _session(order: LoadOrder) -> Callable[[], Any]:
-    """What makes the Spark session, when it is called."""
+    """A function that starts the Spark session."""
     if not re.match(_MASTERS, order.master):
         raise UsageError(
             f"--master {order.master!r} is no Spark: give local[*], spark://HOST:PORT, yarn, k8s://… or "
@@ -126,14 +124,14 @@ def _session(order: LoadOrder) -> Callable[[], Any]:
         from millstream.spark.runtime.session import load_session
 
         session = load_session(order.master, queries=order.settings.get("sql") is not None, **conf)
-        _keep_from_telling_twice()  # not before: importing PySpark takes a while, in which Java starts
+        _silence_query_log()  # not before: importing PySpark takes a while, and Java starts meanwhile
         return session
 
     return make
 
 
-def _keep_from_telling_twice() -> None:
-    """PySpark logs a query that makes no sense, with all of Java's stack; the command says it in a line."""
+def _silence_query_log() -> None:
+    """Disable PySpark's own log of invalid queries: the command reports them in one line."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -144,7 +142,7 @@ def _keep_from_telling_twice() -> None:
 
 
 def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> LoadStatus:
-    """How a load stands."""
+    """The status of a load."""
     from millstream.cli.errors.names import hints_for_a_new_group, hints_for_topics
     from millstream.spark.load.status import status
     from millstream.spark.sinks.kinds import sink_for
@@ -191,7 +189,7 @@ def _printable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_replay(order: LoadOrder, *, as_json: bool) -> None:
-    """Feed rejected rows back."""
+    """Load rejected rows again, and print the result."""
     from millstream.spark.load.replay import NOT_LOADED
 
     with _loaded_table(order.to, order.servers) as sink:

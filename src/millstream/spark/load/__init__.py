@@ -1,5 +1,6 @@
-"""Loads: topics into tables through Spark, exactly once. ``Load`` is imported when it is first used: tasks
-that import other parts of this package need none of it.
+"""Loads: topics into tables through Spark, exactly once.
+
+``Load`` is imported when it is first used: tasks that import other parts of this package do not need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load: topics into tables, exactly once."""
+"""``Load``: topics into tables, exactly once."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ class Load:
     # ---- running
 
     def run_once(self) -> LoadReport:
-        """Load up to the ends seen at the start, in as many cycles as that takes.
+        """Load up to the current ends of the logs, in as many cycles as that takes.
 
-        When it returns, all of that is in the sink, whichever driver of the group has loaded it. Raises
+        When it returns, all of that is in the sink, loaded by this or another member of the group. Raises
         LoadFailedError and DataLostError; running it again is safe.
         """
         return self._go(LoadRun.once)
 
     def run(self, every: float = 10.0) -> LoadReport:
-        """Load what is new every so many seconds (0: as soon as it is there), until it is stopped."""
+        """Load new records every ``every`` seconds (0: as soon as there are any), until it is stopped."""
         if every < 0:
             raise ConfigError(f"every is {every}: it must not be negative", setting="every")
         return self._go(lambda run: run.forever(every))
 
     def stop(self) -> None:
-        """End as soon as that can be done cleanly: a cycle that is not committing yet is broken off."""
+        """Stop as soon as that can be done cleanly: a cycle that is not committing yet is aborted."""
         self._stop.request()
 
     @property
@@ -90,20 +90,20 @@ class Load:
         return self._stop.signal
 
     def snapshot(self) -> LoadSnapshot:
-        """How far it is. From any thread."""
+        """The progress of the current run. From any thread."""
         run = self._run
         return LoadSnapshot() if run is None else run.snapshot()
 
     def _go(self, work: Callable[[LoadRun], LoadReport]) -> LoadReport:
         if not self._running.acquire(blocking=False):
-            raise MisuseError("this load is running already: make another one")
-        if self._has_run:  # what ended an earlier run does not end this one
+            raise MisuseError("this load is already running: create another one")
+        if self._has_run:  # a stop of an earlier run does not end this one
             self._stop = StopRequest()
         self._has_run = True
         try:
             with self._stop.by_signals(), ExitStack() as stack:
                 return work(self._start(stack))
-        except StoppedError:  # before it had begun
+        except StoppedError:  # before anything was loaded
             return LoadReport(self._group_id, self._sink.name, stopped=True)
         finally:
             self._run = None
@@ -126,7 +126,7 @@ class Load:
         admin = stack.enter_context(Admin(self._clients.admin))
         brokers = InterruptibleAdmin(admin, self._stop)
         topics = Topics(brokers, settings.topics, read_committed=self._clients.read_committed)
-        topics.look()  # a topic that is not there is said before anybody joins
+        topics.look()  # raise for a missing topic before joining the group
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.abort_cycle)
         member.start()
@@ -148,7 +148,7 @@ class Load:
         return self._run
 
     def _session(self) -> Any:
-        """The user's session, or one made once."""
+        """The user's session, or what the user's function makes, called once."""
         with self._making:
             if self._made is None:
                 given = self._settings.spark
@@ -163,7 +163,7 @@ class Load:
         self._sink.prepare(self._group_id, tables)
 
     def _aligned(self) -> Aligned | None:
-        """Where rows stand for whole ranges, a rewind begins at the start of one."""
+        """For rows that aggregate whole ranges: moves a rewind to the start of such a range."""
         sink = self._sink
         if not self._pipeline.aggregates or not isinstance(sink, FindsRangeStart):
             return None

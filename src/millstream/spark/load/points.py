@@ -1,4 +1,4 @@
-"""The moments of a cycle that an observer is told of: for logs, for metrics, for tests that end it there."""
+"""The points of a cycle at which an observer is called: for logs, metrics, and tests that crash there."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from millstream.spark.planning.ranges import OffsetRange
 
 
 class Point(StrEnum):
-    """Where a load is. The order is that of a cycle; the last two come whenever they come."""
+    """Where a load is, in the order of a cycle; the last two may come at any time."""
 
     PLANNING = "planning"
-    """About to find out what there is to load."""
+    """About to read what there is to load."""
     TASKS_STARTED = "tasks started"
-    """About to hand the pieces to Spark."""
+    """About to start the Spark job."""
     TASKS_RUNNING = "tasks running"
-    """Spark's tasks are at work (told by another thread)."""
+    """Spark's tasks are running (called by another thread)."""
     TASKS_DONE = "tasks done"
-    """All is written, and nothing of it visible yet."""
+    """Everything is written, and nothing of it is visible yet."""
     BETWEEN_TABLES = "between tables"
-    """The rejected rows are committed, the rows are not; only where a sink has no transaction over both."""
+    """Rejected rows are committed, rows are not; only for sinks without a transaction over both tables."""
     SINK_COMMITTED = "sink committed"
-    """Rows and progress are in the sink; the group does not know yet."""
+    """Rows and progress are in the sink; the group's offsets are not committed yet."""
     GROUP_COMMITTED = "group committed"
-    """The cycle is over."""
+    """The group's offsets are committed: the cycle is over."""
     REBALANCING = "rebalancing"
-    """Partitions come or go (told by the member's thread)."""
+    """Partitions are assigned or revoked (called by the member's thread)."""
     COMPACTING = "compacting"
     """About to join small files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What an observer is told along with a point."""
+    """What an observer gets along with a point."""
 
     cycle_id: str = ""
     ranges: tuple[OffsetRange, ...] = ()
@@ -43,8 +43,8 @@ class Detail:
 
 
 Observer = Callable[[Point, Detail], None]
-"""Called on the thread that is at the point, which waits for it. What it raises ends the load."""
+"""Called on the thread that is at the point, which waits for it; what it raises ends the load."""
 
 
 def ignore(point: Point, detail: Detail) -> None:
-    """The observer that a load has without one."""
+    """The observer of a load that was given none."""

@@ -1,17 +1,17 @@
-"""Rejected rows, fed back after a fix: those that are good now enter the table, and leave the rejected rows.
+"""Replays rejected rows after a fix: those that are good now move to the table.
 
-They are read from the sink, not from the topic, which may have forgotten them: a rejected row keeps all of
-its record. No progress moves, and nothing is in the way of a load that runs meanwhile. A crash in the middle,
-or a second replay, changes nothing more: a row enters in place of any row from the same position.
+They are read from the sink, as the topic may no longer have them: a rejected row keeps all of its record. No
+progress moves, and a load may run at the same time. A crash, or a second replay, does no harm: a row replaces
+any row of the same position.
 
-A record may have been rejected more than once, as by two groups that load into one table: it becomes one row,
-and all of its rejected rows leave.
+A record that was rejected more than once, as by two groups that load into one table, becomes one row, and all
+of its rejected rows are removed.
 
-They are taken some at a time, each step a transaction of its own: a crash between two steps leaves what was
-done done, and the rest rejected. However many there are, memory holds one step.
+Rows are replayed in steps, each a transaction of its own: after a crash the rest is still rejected. Memory
+holds one step, however many rows there are.
 
-Rejected rows of a commit that stopped between the two tables are left alone: the load has still to pass their
-offsets, and would write the records again. So are those of an earlier topic of the same name.
+Two kinds of rejected rows are left alone: those of a commit that stopped between the two tables, as the load
+will reload their offsets and write them again; and those of an earlier topic of the same name.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
 
 _AT_A_TIME: Final = 100_000
 _MOST_BYTES: Final = 64 << 20
-"""So many rows, of about so many bytes, are one step."""
+"""The most rows and about the most bytes of one step."""
 _MOST_REASONS: Final = 1_000
-"""Reasons may quote values, so that each is another: so many are told apart."""
+"""Reasons may quote values, so that each differs: at most this many are counted separately."""
 NOT_LOADED: Final = "not loaded yet: run the load first"
 EARLIER_TOPIC: Final = "of an earlier topic of this name: produce it again"
 OTHER_REASONS: Final = "other reasons"
-"""In place of reasons."""
+"""Counts the reasons beyond ``_MOST_REASONS``."""
 _POSITION: Final = ["topic", "partition", "offset"]
 _LABEL: Final = label_column(("topic", "partition", "offset"))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What became of the rejected rows."""
+    """What became of the rejected rows that were replayed."""
 
     examined: int = 0
     readmitted: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why others are rejected still, and how many of them."""
+    """Why rows are still rejected, and how many for each reason."""
 
     @property
     def still_rejected(self) -> int:
         return self.examined - self.readmitted
 
     def as_dict(self) -> dict[str, Any]:
-        """For scripts."""
+        """Plain values, ready for JSON."""
         return {
             "examined": self.examined,
             "readmitted": self.readmitted,
@@ -80,17 +80,16 @@ def replay(
     limit: int | None = None,
     at: Callable[[str], None] = lambda _: None,
 ) -> ReplayReport:
-    """Try the rejected rows again, the newest ``limit`` of them or all, and readmit those that are good.
+    """Parse and check the rejected rows again, the newest ``limit`` or all, and readmit those that are good.
 
-    The others stay as they are; the report says what is wrong with them now, or that the load of
-    ``group_id`` has not come that far. ``spark`` may be None where
-    the pipeline does not need it (``needs_spark_for_tables``). Raises MisuseError for a query that
-    aggregates: what a single record adds to a sum cannot be told afterwards; rewind the group instead.
+    The others stay rejected; the report says what is wrong with them now, or that the load of ``group_id``
+    has not reached them. ``spark`` may be None unless ``pipeline.needs_spark_for_tables``. Raises MisuseError
+    for a query that aggregates: a record cannot be added to a row afterwards; rewind the group instead.
     """
     tables = pipeline.tables(spark)
     if pipeline.aggregates:
         raise MisuseError(
-            "replay cannot feed records into an aggregate that was made without them: rewind the group with "
+            "replay cannot add records to rows that aggregate others: rewind the group with "
             "'millstream group reset' and load again"
         )
     sink.prepare(group_id, tables)
@@ -113,7 +112,7 @@ def replay(
 
 
 def _rejected(sink: Sink, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The rejected rows, as the sink has them at hand."""
+    """The rejected rows, in batches if the sink can stream them."""
     if limit is None and isinstance(sink, StreamsRejected):
         yield from sink.rejected_batches()
     else:
@@ -121,7 +120,7 @@ def _rejected(sink: Sink, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 
 def _steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, so many at a time that each step is worth a transaction, and none takes much memory."""
+    """The same rows in steps: large enough to be worth a transaction, small enough for memory."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in (piece for batch in batches for piece in _cut(batch)):
@@ -135,7 +134,7 @@ def _steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of a batch that are no more than a step."""
+    """Slices of a batch that are not larger than a step."""
     if not batch.num_rows:
         return
     most = max(1, min(_AT_A_TIME, batch.num_rows * _MOST_BYTES // max(1, batch.nbytes)))
@@ -161,7 +160,7 @@ def _records(rejected: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _each_once(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
-    """Each record once, and how many rejected rows there are of each."""
+    """Each record once, and the number of its rejected rows."""
     import pyarrow as pa
 
     places = pa.array(range(batch.num_rows), pa.int64())
@@ -172,7 +171,7 @@ def _each_once(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
 
 
 def _count(reasons: Counter[str], found: Mapping[int, str], times: Sequence[int]) -> None:
-    """Add reasons to those that were found, as long as these are not too many."""
+    """Count reasons, up to ``_MOST_REASONS`` different ones."""
     for place, reason in found.items():
         known = reason in reasons or len(reasons) < _MOST_REASONS
         reasons[reason if known else OTHER_REASONS] += times[place]
@@ -181,8 +180,9 @@ def _count(reasons: Counter[str], found: Mapping[int, str], times: Sequence[int]
 def _of_these_topics_and_loaded(
     sink: Sink, group_id: str, batch: pa.RecordBatch, reasons: Counter[str]
 ) -> pa.RecordBatch:
-    """The records of the topics as they are now, whose offsets the rows have passed. The position of another
-    is that of another record, too: to take it in would be to take that one out.
+    """The records whose topic was not recreated since, and whose offsets the load has passed.
+
+    A record of an earlier topic shares its position with a new record, and would replace that one's row.
     """
     import pyarrow as pa
 
@@ -191,7 +191,7 @@ def _of_these_topics_and_loaded(
     standing = sink.standing(group_id, set(places))
     kept = batch.select(columns.raw_schema(headers=True).names)
     now = {one: None if it.rejected is None else it.rejected.label for one, it in standing.items()}
-    # Rows that were read before the table had labels are of the first topic, which may be made anew by now.
+    # Rows from before the table had labels are of the first topic, which may be recreated by now.
     labelled = _LABEL in batch.schema.names
     labels = batch.column(_LABEL).to_pylist() if labelled else [None] * batch.num_rows
     current = [label == now[place] for label, place in zip(labels, places, strict=True)]
@@ -209,7 +209,7 @@ def _of_these_topics_and_loaded(
 
 
 def _accepted(tried: ReplayedRows, writer: TaskWriter, *, one_to_one: bool) -> ReplayedRows:
-    """Without the rows that the sink cannot hold, where each row is known to be of one record."""
+    """Without the rows that the sink cannot hold, if each row is known to be of one record."""
     refused = refusals(writer, tried.rows) if one_to_one else None
     if refused is None:
         return tried
@@ -242,6 +242,6 @@ def _readmit(
     try:
         sink.readmit(positions, [written], at)
     except BaseException:
-        # The sink knows what became of it, and drops only litter.
+        # The sink knows whether it happened, and deletes only leftovers.
         sink.abandon(step_id, [written])
         raise

@@ -1,4 +1,4 @@
-"""What a load did: for people, and as JSON for scripts."""
+"""The report of a load's run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class LoadReport:
     loaded: int = 0
     rejected: int = 0
     records: int = 0
-    """How many were read: more than loaded and rejected together where SQL leaves some out."""
+    """Records read: more than loaded and rejected together if SQL filters some out."""
     ranges: tuple[OffsetRange, ...] = ()
-    """What was loaded, contiguous cycles joined."""
+    """What was loaded; adjacent ranges are merged."""
     bytes: int = 0
     files: int = 0
     seconds: float = 0.0
     lost: tuple[LostRange, ...] = ()
-    """Ranges that retention took, or a skip passed over, as this run noticed and recorded."""
+    """Ranges that this run found deleted by retention or skipped, and recorded as lost."""
     cycles: int = 0
     notes: tuple[str, ...] = ()
-    """What was out of the ordinary, in words."""
+    """What was unusual, as sentences."""
     stopped: bool = False
-    """Whether it was ended (Ctrl-C, SIGTERM, ``stop``) rather than done."""
+    """Whether it was stopped (Ctrl-C, SIGTERM, ``stop``) before its end."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -106,7 +106,7 @@ def lost_text(one: LostRange) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """The report as it grows."""
+    """The counts of a run while it goes on."""
 
     group_id: str
     sink: str
@@ -130,7 +130,7 @@ class Tally:
         self.ranges = merged([*self.ranges, *cycle.ranges])
 
     def note(self, notes: Sequence[str]) -> None:
-        """Remember what was out of the ordinary, each once."""
+        """Keep sentences about what was unusual, each once."""
         self.notes.update(dict.fromkeys(notes))
 
     def report(self, seconds: float, *, stopped: bool) -> LoadReport:

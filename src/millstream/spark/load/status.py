@@ -1,4 +1,4 @@
-"""How a load stands, seen from outside: the sink's progress, the group's offsets, the ends of the logs."""
+"""The status of a load: the sink's progress, the group's offsets and the ends of the logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.spark.sinks.base import LostRange, Sink
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition. ``loaded`` is where the sink stands, ``committed`` where the group does, if they do."""
+    """One partition. ``loaded`` is the sink's progress, ``committed`` the group's offset, if any."""
 
     partition: TopicPartition
     loaded: int | None
@@ -26,12 +26,11 @@ class PartitionStatus:
     log_start: int
     log_end: int
     readable_end: int
-    """The end of the log; where its first open transaction begins, for a load that reads only what is
-    committed."""
+    """The end of the log, or the last stable offset for a load that reads only committed transactions."""
     lag: int
-    """How many offsets the load could have loaded, and has not."""
+    """Offsets that could be loaded and are not."""
     note: str
-    """What the next run will do, if that is out of the ordinary."""
+    """What the next run will do, if that is unusual."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -49,7 +48,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class LoadStatus:
-    """A load as it stands."""
+    """The status of all partitions of a load."""
 
     group_id: str
     sink: str
@@ -72,7 +71,7 @@ class LoadStatus:
 
 
 def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> LoadStatus:
-    """Look at a load without touching it. Nobody need be running it."""
+    """Read the status of a load, without changing anything. The load need not be running."""
     view = Topics(admin, list(topics))
     seen = view.look()
     standing = sink.standing(group_id, list(seen))
@@ -99,12 +98,15 @@ def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> Lo
 def _stable_ends(
     admin: Admin, committed: Mapping[TopicPartition, OffsetAndMetadata], seen: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where the first open transaction begins, in the partitions that are read only as far as that: a load
-    says so with each offset that it commits. Where it has not come to yet, or was moved, others tell.
+    """The last stable offsets of partitions that are read only up to there.
+
+    A load says so in the metadata of its commits; for a partition without one, other partitions decide.
     """
-    marks = {one: read_commit_metadata(committed[one].metadata) if one in committed else None for one in seen}
-    others = any(mark is not None and mark.read_committed for mark in marks.values())
-    partitions = [one for one, mark in marks.items() if (others if mark is None else mark.read_committed)]
+    written = {
+        one: read_commit_metadata(committed[one].metadata) if one in committed else None for one in seen
+    }
+    others = any(each is not None and each.read_committed for each in written.values())
+    partitions = [one for one, each in written.items() if (others if each is None else each.read_committed)]
     if not partitions:
         return {}
     found = admin.list_offsets(partitions, "latest", isolation_level="read_committed")
@@ -114,7 +116,7 @@ def _stable_ends(
 def _partition(
     situation: Situation, decided: Start | Refusal, rules: Rules, said: dict[tuple[str, str], int]
 ) -> PartitionStatus:
-    """``said`` is which reasons of whole topics were given, and with which partition."""
+    """``said`` holds the reasons of whole topics that were given, with the partition that had them first."""
     progress = progress_of(situation.standing)
     loaded = None if progress is None else progress.next_offset
     stable, end = situation.stable_end, situation.log_end
@@ -150,4 +152,4 @@ def _note(
 def _held_back(readable: int, end: int) -> str:
     if readable == end:
         return ""
-    return f"a transaction is open at {readable}: what follows waits for its end"
+    return f"a transaction is open at {readable}: later records wait for its end"

@@ -104,5 +104,5 @@ def test_quotes(value: bytes, row: list[object]) -> None:
 
 
 def test_no_place_for_arrays() -> None:
-    with pytest.raises(ConfigError, match="CSV has no place for ARRAY<LONG>"):
+    with pytest.raises(ConfigError, match="CSV cannot hold ARRAY<LONG>"):
         CsvParser(ddl.parse("a ARRAY<LONG>"), ",", '"')

@@ -77,7 +77,7 @@ def test_anything_else_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ValueError(), "it does not say why"),
+        (ValueError(), "no reason given"),
         (OSError("no such file: a\udcffb"), "no such file: a\\udcffb"),
         (SinkError("cancelled part of cancelled job tags"), "cancelled part of cancelled job tags"),
     ],

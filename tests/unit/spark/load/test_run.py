@@ -192,7 +192,7 @@ def test_a_rewind_while_it_was_no_member_is_followed(stage: Stage) -> None:
 
 def test_a_topic_made_anew_while_tasks_run_is_not_committed(stage: Stage) -> None:
     stage.at[Point.TASKS_DONE] = lambda: stage.make_anew(10)
-    with pytest.raises(LoadFailedError, match="made anew"):
+    with pytest.raises(LoadFailedError, match="recreated"):
         stage.run().once()
     assert stage.sink.committed == [] and len(stage.sink.abandoned) == 1
     assert not stage.member.held

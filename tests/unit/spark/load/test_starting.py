@@ -72,7 +72,7 @@ def test_a_signal_in_the_middle_of_a_wait_does_not_wait_for_it() -> None:
     handled = threading.Event()
 
     def interrupted() -> None:
-        with stop._wanted._cond:  # type: ignore[attr-defined]
+        with stop._requested._cond:  # type: ignore[attr-defined]
             stop._handle(signal.SIGTERM, None)
             handled.set()
 

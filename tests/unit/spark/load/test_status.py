@@ -58,7 +58,7 @@ def test_a_load_of_what_is_committed_lags_behind_the_open_transaction(world: Wor
     assert found.lag == 0, "it could not be further"
     first, second = found.partitions
     assert (first.log_end, first.readable_end, second.readable_end) == (10, 4, 10)
-    assert first.note == "a transaction is open at 4: what follows waits for its end"
+    assert first.note == "a transaction is open at 4: later records wait for its end"
     assert second.note == ""
     assert found.as_dict()["partitions"][0]["readable_end"] == 4
 
@@ -84,4 +84,4 @@ def test_what_concerns_a_whole_topic_is_said_once(world: World) -> None:
     world.sink.progress.clear()
     world.sink.others = {"orders": frozenset({"h"})}
     first, second = (one.note for one in world.status().partitions)
-    assert "as group h has loaded it" in first and second == "as partition 0"
+    assert "group h has loaded orders" in first and second == "as partition 0"

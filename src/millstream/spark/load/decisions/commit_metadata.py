@@ -1,6 +1,6 @@
-"""What a load writes beside the offsets that it commits to its group, and how others' notes are read.
+"""The metadata of a load's offset commits: who committed a group's offset, and for which sink.
 
-The note tells a load's own commits from everybody else's: only what is not its own is a wish to be followed.
+It tells a load's own commits from others: an offset committed by anyone else is treated as a requested seek.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from millstream.model import RESET_METADATA, OffsetAndMetadata
 _PREFIX: Final = "millstream-load"
 _READ_COMMITTED: Final = ",read_committed"
 _MOST_BYTES: Final = 1024
-"""Of a note: brokers refuse more than 4096 by default, and may be set to less."""
+"""Brokers refuse more than 4096 by default (offset.metadata.max.bytes), and may be set to less."""
 
 STARTING: Final = "start"
-"""In place of a cycle's id: nothing was loaded yet, this is only where it shall begin."""
+"""In place of a cycle's id: nothing was loaded yet, this is only where the load will start."""
 
 
 class Author(Enum):
     """Who committed a group's offset."""
 
     NO_ONE = auto()
-    """There is none."""
+    """The group has no committed offset."""
     THIS_LOAD = auto()
     """A load into this sink, after a cycle."""
     THIS_LOAD_STARTING = auto()
@@ -39,8 +39,8 @@ class Author(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """A load's note: which cycle, into which sink, and whether it reads only what is committed, for whoever
-    wants to know how far behind it is.
+    """Which cycle of a load, into which sink, and whether it reads only committed transactions, which decides
+    how its lag is counted.
     """
 
     cycle_id: str
@@ -53,7 +53,7 @@ class CommitMetadata:
 
 
 def read_commit_metadata(metadata: str) -> CommitMetadata | None:
-    """A load's note; None if it is not one."""
+    """What a load wrote; None for the metadata of others."""
     parts = metadata.split(":", 2)
     if len(parts) != 3 or parts[0] != _PREFIX:
         return None
@@ -67,10 +67,10 @@ def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
         return Author.NO_ONE
     if committed.metadata == RESET_METADATA:
         return Author.RESET
-    mark = read_commit_metadata(committed.metadata)
-    if mark is None:
+    written = read_commit_metadata(committed.metadata)
+    if written is None:
         return Author.STRANGER
-    # A long name was cut when it was written: compare it cut in the same way.
-    if str(replace(mark, sink=sink)) != committed.metadata:
+    # A long sink name was truncated when it was written: truncate this one as well.
+    if str(replace(written, sink=sink)) != committed.metadata:
         return Author.OTHER_LOAD
-    return Author.THIS_LOAD_STARTING if mark.cycle_id == STARTING else Author.THIS_LOAD
+    return Author.THIS_LOAD_STARTING if written.cycle_id == STARTING else Author.THIS_LOAD

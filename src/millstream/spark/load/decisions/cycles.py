@@ -1,4 +1,4 @@
-"""How much one cycle loads, and how that is cut into pieces for tasks. Pure."""
+"""How many offsets a cycle loads, and how they are cut into pieces for tasks. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from millstream.model import TopicPartition
 from millstream.spark.planning.ranges import OffsetRange
 
 _PER_CORE: Final = 5_000_000
-"""Offsets in a cycle for each core, unless the user says otherwise: enough to make its fixed costs small."""
+"""Default offsets in a cycle for each core: enough to make a cycle's fixed costs small."""
 _BYTES_PER_CORE: Final = 1 << 30
-"""The same for records that are large: a cycle that takes hours has nothing to show for it when it fails."""
+"""The same in bytes, for large records: a cycle that takes hours would lose all of its work when it fails."""
 _LEAST_PIECE: Final = 50_000
-"""Below that a task costs more than its work."""
+"""A smaller task costs more to start than it does work."""
 _MOST_PIECE: Final = _PER_CORE // 2
-"""Above that one task that fails, or lags behind, costs too much of a cycle."""
+"""A larger task that fails or lags behind costs too much of a cycle."""
 _UNKNOWN_BYTES: Final = 1024
-"""Of a record, before any was loaded."""
+"""The assumed size of a record before any was loaded."""
 _UNKNOWN_PER_CORE: Final = 100_000
-"""Offsets of the first cycle for each core when its time is bounded, before it is known how fast it goes."""
+"""Offsets of the first cycle for each core under ``max_seconds``, before any throughput was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the user allows a cycle to be; None where it does not matter."""
+    """Upper bounds of a cycle; None for no bound."""
 
     max_records: int | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
 
     def or_else(self, records: int | None, size: int | None) -> Bounds:
-        """With these bounds where the user has said nothing of how large a cycle is."""
+        """These bounds; ``records`` and ``size`` are defaults where neither records nor bytes are bounded."""
         if self.max_records is not None or self.max_bytes is not None:
             return self
         return replace(self, max_records=records, max_bytes=size)
@@ -41,13 +41,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What earlier cycles were like: how large a record is, and how many are loaded in a second."""
+    """What earlier cycles measured: the size of a record, and records loaded per second."""
 
     bytes_per_record: float | None = None
     records_per_second: float | None = None
 
     def after(self, offsets: int, size: int, seconds: float) -> Throughput:
-        """What is known after a cycle more. A tiny cycle says little about speed."""
+        """The throughput after another cycle. A tiny cycle says little about speed, so it cannot lower it."""
         if not offsets:
             return self
         measured = offsets / max(seconds, 1e-6)
@@ -58,7 +58,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is to be loaded of one partition: ``[start, end)``."""
+    """The offsets ``[start, end)`` of one partition that are still to be loaded."""
 
     partition: TopicPartition
     start: int
@@ -70,7 +70,7 @@ class Backlog:
 
 
 def budget(bounds: Bounds, pace: Throughput, cores: int) -> int:
-    """How many offsets a cycle may cover, whatever their size."""
+    """The most offsets that a cycle may cover, before their sizes are considered."""
     limits = [_PER_CORE * cores if bounds.max_records is None else bounds.max_records]
     if bounds.max_seconds is not None:
         speed = pace.records_per_second
@@ -79,10 +79,10 @@ def budget(bounds: Bounds, pace: Throughput, cores: int) -> int:
 
 
 def ranges_of(backlogs: Iterable[Backlog], most: int) -> list[OffsetRange]:
-    """What the next cycle loads of each partition, ``most`` offsets together; none is left out for ever.
+    """The range of each partition that the next cycle loads, ``most`` offsets together; no partition starves.
 
-    The partitions share evenly, and what one does not need goes to the others. More than ``most`` are taken
-    only where there are more partitions than offsets.
+    Partitions share evenly, and what one does not need goes to the others. More than ``most`` are taken only
+    if there are more partitions than that: each gets at least one offset.
     """
     waiting = sorted((one for one in backlogs if one.offsets > 0), key=lambda one: one.offsets)
     chosen: list[OffsetRange] = []
@@ -102,10 +102,10 @@ def within_bytes(
     cores: int,
     sizes: Mapping[TopicPartition, float],
 ) -> list[OffsetRange]:
-    """The ranges, cut short where they have more bytes than a cycle may: all by the same part, and none to
-    nothing. ``sizes`` are the bytes of an offset, on average, of the partitions whose brokers tell.
+    """The ranges, shortened if they exceed the cycle's bytes: all by the same factor, to at least one offset.
 
-    Without them a bound that the user has set goes by what earlier cycles have written.
+    ``sizes`` are average bytes per offset, for partitions whose brokers report them. For others a bound that
+    the user has set goes by the record size of earlier cycles.
     """
     most, otherwise = bounds.max_bytes, pace.bytes_per_record or _UNKNOWN_BYTES
     if most is None:
@@ -120,9 +120,9 @@ def within_bytes(
 
 
 def pieces_of(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
-    """The ranges, cut so that all cores are busy to the end however unlike the partitions are.
+    """The ranges, cut so that all cores stay busy to the end even if partitions differ in size.
 
-    In the order in which tasks should start: the largest first.
+    Largest first: the order in which tasks should start.
     """
     total = sum(one.offsets for one in ranges)
     most = max(_LEAST_PIECE, -(-total // (cores * _waves(total, cores))))
@@ -131,8 +131,8 @@ def pieces_of(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
 
 
 def shares_of(pieces: Sequence[OffsetRange], cores: int) -> list[list[int]]:
-    """Which pieces (their places in the list) go into one task together: no more tasks than keep all cores
-    busy, about equally large. Partitions that are many and small then cost neither a task nor a file each.
+    """Which pieces (indexes into the list) each task loads: as many tasks as keep all cores busy, of about
+    equal size. Small partitions share tasks and files.
     """
     tasks = min(len(pieces), cores * _waves(sum(one.offsets for one in pieces), cores))
     shares: list[list[int]] = [[] for _ in range(tasks)]
@@ -145,12 +145,12 @@ def shares_of(pieces: Sequence[OffsetRange], cores: int) -> list[list[int]]:
 
 
 def _waves(offsets: int, cores: int) -> int:
-    """How many tasks each core has to do, one after the other."""
+    """How many tasks each core runs, one after the other."""
     return max(1, -(-offsets // (_MOST_PIECE * cores)))
 
 
 def merged(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same offsets in as few ranges as possible. Ranges that overlap, as after a rewind, become one."""
+    """The same offsets in as few ranges as possible; overlapping ranges, as after a rewind, become one."""
     found: list[OffsetRange] = []
     for one in sorted(ranges):
         last = found[-1] if found else None

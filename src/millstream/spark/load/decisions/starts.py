@@ -1,31 +1,30 @@
-"""Where does a partition start? The one place where that is decided; pure.
+"""Decides at which offset a partition starts, from the sink's progress and the group's offset. Pure.
 
-Two memories may disagree: the sink's progress P (of the slower of its two tables) and the group's committed
-offset G. The sink's was stored together with the rows, so it is the truth; the group's is followed only where
-somebody moved it on purpose.
+The sink's progress P (of the slower of its two tables) and the group's committed offset G may disagree. P was
+stored together with the rows, so it is the truth; G is followed only if it was moved on purpose.
 
 | P | G was committed by | the load starts |
 |-|-|-|
-| yes | nobody, or a load | at P; the group is repaired where it differs |
+| yes | no one, or a load | at P; the group's offset is repaired if it differs |
 | yes | a reset or a stranger, G = P | at P |
 | yes | a reset or a stranger, G < P | at G: a rewind, replayed rows replace the earlier ones |
 | yes | a reset, G > P | at G: a skip, what was never loaded of [P, G) is recorded as lost |
-| yes | a stranger, G > P | the same, but an error if that loses records, unless that is accepted |
+| yes | a stranger, G > P | the same, but an error if records are lost, unless that is accepted |
 | no | a reset | at G |
 | no | this load, before its first cycle | at G: it was about to begin there |
 | no | this load | at the beginning of the log: the table was deleted or emptied |
-| no | a load into another sink | not at all: one group, one sink |
-| no | a stranger, or nobody | at ``starting``; a partition that came later, at the beginning of its log |
+| no | a load into another sink | an error: a group has one sink |
+| no | a stranger, or no one | at ``starting``; a partition that was added later, at the start of its log |
 
-Where another group has loaded the topic into the same table, a group without any progress of it starts only
-where a reset says: at the beginning it would load every record a second time.
+If another group has loaded the topic into the same table, a group without progress of its own starts only at
+an offset set by a reset: from the beginning it would load every record a second time.
 
-Then, whatever was found:
+Then the start is checked against the log:
 
-- The stored topic id is not the topic's: it was deleted and made anew. An error, or with
-  ``on_recreated="append"`` at the beginning of the new log (or where a reset says).
+- The stored topic id is not the topic's: it was deleted and recreated. An error, or with
+  ``on_recreated="append"`` the load starts at the beginning of the new log (or at a reset's offset).
 - The start lies before the log: what was never loaded of that is lost. An error, or with
-  ``fail_on_data_loss=False`` recorded as lost, and on at the beginning of the log.
+  ``fail_on_data_loss=False`` recorded as lost, and the load goes on at the beginning of the log.
 - The start lies past the end of the log: an error, never a silent reset.
 """
 
@@ -42,7 +41,7 @@ from millstream.spark.sinks.base import Loss, Progress, Standing
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the user has chosen."""
+    """The settings that decide where a load starts."""
 
     group_id: str
     sink: str
@@ -64,7 +63,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that is known of a partition when a cycle is planned."""
+    """What sink, group and brokers say of a partition when a cycle is planned."""
 
     partition: TopicPartition
     standing: Standing
@@ -73,11 +72,11 @@ class Situation:
     log_start: int
     log_end: int
     came_later: bool = False
-    """The sink knows other partitions of this topic already."""
+    """The sink already has progress of other partitions of this topic."""
     stable_end: int | None = None
-    """How far the log can be read now, where an open transaction keeps the rest back."""
+    """The last stable offset, for a load that reads only committed transactions."""
     others: frozenset[str] = frozenset()
-    """Other groups that have loaded this topic into this sink, as far as it can tell."""
+    """Other groups that have loaded this topic into this sink, as far as the sink can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +90,35 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a partition starts, and what has to be done before anything is read."""
+    """Where a partition starts, and what has to be committed before anything is read."""
 
     offset: int
     anchors: bool
-    """The sink's progress is not there yet: an empty commit moves it first."""
+    """The sink's progress is elsewhere: an empty commit must move it to ``offset`` first."""
     repairs_group: bool
-    """The group's committed offset is not this one with a load's mark: it is committed anew."""
+    """The group's offset differs, or was committed by others: it must be committed again."""
     group_first: bool = False
-    """The group's offset must be replaced before the sink moves: it would be taken for a wish afterwards."""
+    """The group's offset must be committed before the sink moves, or it would look like a seek."""
     lost: tuple[LostOffsets, ...] = ()
     note: str = ""
-    """What is out of the ordinary, in words."""
+    """What is unusual about this start, as a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The partition cannot be loaded, and what to do about it."""
+    """Why the partition cannot be loaded, and what the user can do about it."""
 
     partition: TopicPartition
     reason: str
     lost: tuple[LostOffsets, ...] = ()
     passing: bool = False
-    """It may be only how things look for a moment, as after a change of leaders: look again first."""
+    """It may be temporary, as after a change of leaders: look again before failing."""
     of_topic: bool = False
-    """The reason is the same for all partitions of the topic that it concerns, and names none of them."""
+    """The reason concerns the whole topic and names no partition."""
 
 
 def decide(situation: Situation, rules: Rules) -> Start | Refusal:
-    """Where the partition starts: see the tables above."""
+    """Where the partition starts: see the module."""
     if is_recreated(situation):
         return _recreated(situation, rules)
     found = _start(situation, rules)
@@ -127,11 +126,11 @@ def decide(situation: Situation, rules: Rules) -> Start | Refusal:
 
 
 def progress_of(standing: Standing) -> Progress | None:
-    """The progress of the slower table; None where the rows have none. What was ever loaded is what the
-    rows say: past that, rejected rows are of a commit that stopped between the two tables.
+    """The progress of the slower of the two tables; None if the rows have none.
 
-    Without progress of the rows, that of the rejected rows means nothing: the table was deleted, or the very
-    first commit stopped between the two.
+    What was ever loaded is what the rows' progress says: rejected rows past that are of a commit that stopped
+    between the two tables. Without progress of the rows, that of the rejected rows means nothing: the table
+    was deleted, or the very first commit stopped between the two.
     """
     if standing.rows is None:
         return None
@@ -170,7 +169,7 @@ def _resumed(situation: Situation, rules: Rules, progress: Progress, author: Aut
 
 
 def _strangers_skip(situation: Situation, rules: Rules, there: int, lost: tuple[LostOffsets, ...]) -> Refusal:
-    """Whoever runs a consumer with the load's group commits what it has read: hardly a wish to skip."""
+    """A consumer that used the load's group commits what it has read: probably not meant as a skip."""
     where = situation.partition
     return Refusal(
         where,
@@ -183,7 +182,7 @@ def _strangers_skip(situation: Situation, rules: Rules, there: int, lost: tuple[
 
 
 def _never_loaded(progress: Progress | None, start: int, end: int, reason: Loss) -> tuple[LostOffsets, ...]:
-    """What of ``[start, end)`` will be missing if the load does not read it now: not what the table holds
+    """The part of ``[start, end)`` that would be missing if it is not read now; not rows that the table holds
     from before a rewind.
     """
     found = [(start, end)] if progress is None else progress.never_loaded(start, end)
@@ -195,7 +194,7 @@ def _spelled(lost: tuple[LostOffsets, ...]) -> str:
 
 
 _NO_SEEK_REQUEST: Final = (Author.NO_ONE, Author.STRANGER, Author.THIS_LOAD)
-"""Authors of an offset that says nothing of where a group without progress shall begin."""
+"""Authors whose offset does not say where a group without progress should start."""
 
 
 def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusal:
@@ -206,7 +205,7 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
     chosen = earliest
     if rules.starting == "latest" and not situation.came_later:
         stable = situation.stable_end
-        # Asked for a moment after the end, it may be past it.
+        # It was read after the end, so it may be larger.
         latest = situation.log_end if stable is None else min(stable, situation.log_end)
         chosen = replace(earliest, offset=latest)
     if committed is None:
@@ -216,7 +215,7 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
             return replace(earliest, offset=committed.offset)
         case Author.THIS_LOAD:
             note = (
-                f"{where}: the group stands at {committed.offset} and {rules.sink} holds nothing of it, so "
+                f"{where}: the group's offset is {committed.offset} and {rules.sink} has no progress, so "
                 f"the table was deleted or emptied: starts over at {situation.log_start}"
             )
             return replace(earliest, note=note)
@@ -224,7 +223,7 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
             return _other_sink(where, committed, rules)
         case _:
             note = (
-                f"{where}: the group's offset {committed.offset} was left by a consumer, not by a load: it "
+                f"{where}: the group's offset {committed.offset} was committed by a consumer, not a load: it "
                 f"is not trusted, and the load starts at {chosen.offset}"
             )
             return replace(chosen, group_first=True, note=note)
@@ -233,8 +232,9 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
 def other_sink(
     partition: TopicPartition, committed: OffsetAndMetadata | None, rules: Rules
 ) -> Refusal | None:
-    """The refusal of a partition that the group loads into another sink, and this one holds nothing of; None
-    where it does not. It concerns whoever loads the topic's other partitions: each sink would have a part.
+    """The refusal of a partition that the group loads into another sink; None if it does not.
+
+    It concerns every member that loads partitions of the topic: each sink would get only a part.
     """
     if committed is None or author_of(committed, rules.sink) is not Author.OTHER_LOAD:
         return None
@@ -242,8 +242,8 @@ def other_sink(
 
 
 def _other_sink(partition: TopicPartition, committed: OffsetAndMetadata, rules: Rules) -> Refusal:
-    mark = read_commit_metadata(committed.metadata)
-    other = "another sink" if mark is None else mark.sink
+    written = read_commit_metadata(committed.metadata)
+    other = "another sink" if written is None else written.sink
     return Refusal(
         partition,
         f"group {rules.group_id} loads {partition.topic} into {other}, and a group has one sink: choose "
@@ -257,9 +257,9 @@ def _other_group(situation: Situation, rules: Rules) -> Refusal:
     others = " and ".join(sorted(situation.others))
     return Refusal(
         situation.partition,
-        f"{rules.sink} holds {topic} as group {others} has loaded it, and with group {group} every record "
-        f"would be there twice: load with group {others}, or into another table. To go on under the new "
-        f"name, stop the old one and move the new one to where that stands, with 'millstream group reset "
+        f"group {others} has loaded {topic} into {rules.sink}, and with group {group} every record would be "
+        f"there twice: load with group {others}, or into another table. To continue with the new group, stop "
+        f"the old one and move the new one to its offsets, with 'millstream group reset "
         f"{group} --to OFFSET --topic {topic}:PARTITION' for each partition",
         of_topic=True,
     )
@@ -273,8 +273,8 @@ def _within_log(situation: Situation, rules: Rules, found: Start) -> Start | Ref
     if found.offset > situation.log_end:
         return Refusal(
             where,
-            f"{where} stands at {found.offset}, but its log ends at {situation.log_end}: the log was cut, or "
-            "this is another cluster. Nothing is skipped or reset by itself: look at the broker, then move "
+            f"{where} would start at {found.offset}, but its log ends at {situation.log_end}: the log was "
+            "truncated, or this is another cluster. Nothing is reset by itself: check the broker, then move "
             f"the group with 'millstream group reset {rules.group_id}'",
             passing=True,
         )
@@ -284,7 +284,7 @@ def _within_log(situation: Situation, rules: Rules, found: Start) -> Start | Ref
 
 
 def _behind_log(situation: Situation, rules: Rules, found: Start) -> Start | Refusal:
-    """The log starts later. What the table holds from before a rewind is not lost, only not replaced."""
+    """The log starts later. Rows from before a rewind are not lost, only not replaced."""
     where, log_start = situation.partition, situation.log_start
     progress = progress_of(situation.standing)
     lost = _never_loaded(progress, found.offset, log_start, Loss.RETENTION)
@@ -311,9 +311,7 @@ def _behind_log(situation: Situation, rules: Rules, found: Start) -> Start | Ref
 
 
 def is_recreated(situation: Situation) -> bool:
-    """Whether the topic is another than the one that was loaded, under the same name. A broker too old for
-    topic ids tells none, and proves nothing.
-    """
+    """Whether the topic was deleted and recreated since it was loaded; False if brokers have no topic ids."""
     stored = {
         one.topic_id for one in (situation.standing.rows, situation.standing.rejected) if one is not None
     }
@@ -325,15 +323,15 @@ def _recreated(situation: Situation, rules: Rules) -> Start | Refusal:
     if rules.on_recreated == "fail":
         return Refusal(
             where,
-            f"topic {where.topic} was deleted and made anew since it was loaded into {rules.sink} (its id is "
-            'another): load the new one as well with on_recreated="append" (--on-recreated append), which '
-            "keeps the rows of the old one, or choose another sink and group",
+            f"topic {where.topic} was deleted and recreated since it was loaded into {rules.sink} (its id "
+            'has changed): load the new one as well with on_recreated="append" (--on-recreated append), '
+            "which keeps the rows of the old one, or choose another sink and group",
             of_topic=True,
         )
     start = situation.log_start
     if author_of(situation.committed, rules.sink) is Author.RESET and situation.committed is not None:
         start = situation.committed.offset
-    note = f"{where}: the topic was made anew; its new records are added from {start} on"
+    note = f"{where}: the topic was recreated; its new records are added from {start} on"
     found = Start(start, anchors=True, repairs_group=True, group_first=True, note=note)
     fresh = replace(situation, standing=Standing(None, None))
     return _within_log(fresh, rules, found)

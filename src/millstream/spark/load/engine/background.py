@@ -1,4 +1,4 @@
-"""Things that take a while to start, begun in the background and waited for when they are needed."""
+"""A value that a background thread computes: Spark's session, the sink's preparation, answers of brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class BackgroundValue(Generic[T]):
-    """A value that a thread of its own is making. The thread holds nobody up: not the end of the program."""
+    """A value that a daemon thread computes. The thread does not keep the program from ending."""
 
     def __init__(self, make: Callable[[], T], name: str) -> None:
         self._future: Future[T] = Future()
@@ -29,7 +29,7 @@ class BackgroundValue(Generic[T]):
             self._future.set_exception(error)
 
     def get(self, stop: StopRequest | None = None) -> T:
-        """The value, or what making it has raised; StoppedError when the load shall end meanwhile."""
+        """Wait for the value; raises what computing it raised, or StoppedError once ``stop`` is requested."""
         while stop is not None and not self._future.done():
             if stop.is_requested:
                 raise StoppedError

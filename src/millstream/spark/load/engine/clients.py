@@ -1,4 +1,4 @@
-"""The settings of a load's clients: its place in the group, its questions to the brokers, its tasks."""
+"""The settings of a load's clients: its group member, its admin client, the consumers of its tasks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from millstream.errors import ConfigError
 from millstream.spark.load.settings import CLIENT_SETTINGS, LoadSettings
 
 _MEMBER_DEFAULTS: Final[dict[str, object]] = {
-    # A driver that was killed is missed after 10 s instead of 45: the next one need not wait longer.
+    # A driver that was killed is removed after 10 s instead of 45, so that the next one waits less.
     "session.timeout.ms": 10_000,
-    # Partitions that are added shall be noticed soon.
+    # New partitions should be noticed soon.
     "metadata.max.age.ms": 30_000,
     "partition.assignment.strategy": "cooperative-sticky",
 }
@@ -42,21 +42,21 @@ class ClientSettings:
             self._group["group.instance.id"] = settings.instance_id
         config = ConsumerConfig.from_settings(self.member)
         self.give_up_seconds: float = config.max_poll_interval_ms / 1000 / 2
-        """How long partitions that are taken away may be kept."""
+        """How long revoked partitions may be kept until a cycle ends."""
         self.retry_seconds: float = config.default_api_timeout_ms / 1000
-        """How long something may be away before the load gives up."""
+        """How long a load retries what is temporarily unavailable."""
         self.read_committed: bool = config.isolation_level == "read_committed"
-        """Whether records of open and aborted transactions are left out."""
+        """Whether only committed transactions are read."""
 
     @property
     def member(self) -> dict[str, Any]:
-        """Of the consumer that is the group's member."""
+        """For the consumer that is the group's member."""
         name = {"client.id": "millstream-load"}
         return {**_MEMBER_DEFAULTS, **name, **self._given, **_MEMBER_ALWAYS, **self._group, **self._own}
 
     @property
     def admin(self) -> dict[str, Any]:
-        """Of the admin client."""
+        """For the admin client."""
         known = {
             name: value
             for name, value in self._given.items()
@@ -66,5 +66,5 @@ class ClientSettings:
 
     @property
     def tasks(self) -> dict[str, Any]:
-        """Of the consumers inside the tasks, which are in no group."""
+        """For the consumers inside the tasks, which are in no group."""
         return {"client.id": "millstream-load-task", **self._given, **self._own}

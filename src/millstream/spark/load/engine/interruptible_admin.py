@@ -1,6 +1,6 @@
-"""Questions to brokers that a load waits for only as long as it shall go on.
+"""An Admin whose calls end when the load is stopped.
 
-Brokers that are away are waited for, up to ``default.api.timeout.ms``. Who ends a load then need not wait.
+Calls wait for unavailable brokers, up to ``default.api.timeout.ms``. A load that is stopped does not.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class InterruptibleAdmin:
-    """An Admin's questions; each raises StoppedError when the load shall end before the answer is there.
+    """Calls of an Admin; each raises StoppedError if the load is stopped before it returns.
 
-    The question is then left alone: nothing depends on what comes of it.
+    The call then goes on in its thread, and its result is dropped.
     """
 
     def __init__(self, admin: Admin, stop: StopRequest) -> None:
@@ -27,20 +27,20 @@ class InterruptibleAdmin:
         self._stop = stop
 
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]:
-        return self._ask(lambda: self._admin.describe_topics(topics))
+        return self._call(lambda: self._admin.describe_topics(topics))
 
     def list_offsets(
         self, partitions: list[TopicPartition], spec: str, *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        return self._ask(lambda: self._admin.list_offsets(partitions, spec, isolation_level=isolation_level))
+        return self._call(lambda: self._admin.list_offsets(partitions, spec, isolation_level=isolation_level))
 
     def group_offsets(
         self, group: str, partitions: list[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._ask(lambda: self._admin.group_offsets(group, partitions, timeout=timeout))
+        return self._call(lambda: self._admin.group_offsets(group, partitions, timeout=timeout))
 
     def describe_log_dirs(self, *, timeout: float | None = None) -> list[LogDirDescription]:
-        return self._ask(lambda: self._admin.describe_log_dirs(timeout=timeout))
+        return self._call(lambda: self._admin.describe_log_dirs(timeout=timeout))
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        return BackgroundValue(question, "question").get(self._stop)
+    def _call(self, call: Callable[[], T]) -> T:
+        return BackgroundValue(call, "admin").get(self._stop)

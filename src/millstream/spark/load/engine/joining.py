@@ -1,8 +1,8 @@
-"""Joining the group: until it has given this member something, or nothing.
+"""Waits until the group has assigned partitions to the load's member, or none.
 
-A group may take its time, as while a member that died is missed. Brokers that are away look the same from
-here, so after a while its coordinator is asked something: when it answers the load goes on waiting, and when
-it does not that is a failure like any other, of which ``Patience`` says how long it may last.
+A group may take a while, as until the session of a dead member ends. Unavailable brokers look the same from
+here, so after a few seconds the coordinator is queried: if it answers, the load goes on waiting; if not, that
+is a failure like any other, and ``RetryBudget`` says how long it may last.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ JOINING: Final = "joining"
 FOR_BROKERS: Final = "waiting for the brokers"
 FOR_GROUP: Final = "waiting for the group"
 _LOOK_SECONDS: Final = 5.0
-"""How long the group may take before it is asked for, and between two questions that it has answered."""
+"""How long the group may take before its coordinator is queried, and between two queries that it answered."""
 _AGAIN_SECONDS: Final = 1.0
 _SAY_SECONDS: Final = 60.0
-"""How often it is said that brokers are away still."""
+"""How often the log says that brokers are still unavailable."""
 _IDLE_SECONDS: Final = 0.1
 
 
@@ -40,24 +40,21 @@ class GroupJoin:
         retries: RetryBudget,
         stop: StopRequest,
     ) -> None:
-        """``reach`` asks the group's coordinator something, and raises what keeps it from answering, or
-        StoppedError as soon as the load shall end.
-        """
+        """``reach`` queries the group's coordinator; raises why that does not answer, or StoppedError."""
         self._group_id = group_id
         self._member = member
         self._reach = reach
         self._retries = retries
         self._stop = stop
-        self._is_told = False
+        self._said_waiting = False
         self._said_away_at: float | None = None
         self.state = JOINING
-        """What it waits for, for whoever watches."""
+        """What it waits for, for ``snapshot``."""
 
     def wait(self) -> None:
-        """Return when the group has shared out its partitions, or when the load shall end.
+        """Return when the member has its first assignment, or when a stop is requested.
 
-        Raises StoppedError where that comes in the middle of a question, LoadFailedError, and what has ended
-        the membership.
+        Raises StoppedError if that comes during a query, LoadFailedError, and what has ended the membership.
         """
         look_at = time.monotonic() + _LOOK_SECONDS
         while not self._stop.is_requested and not self._member.wait_assigned(_IDLE_SECONDS):
@@ -66,7 +63,7 @@ class GroupJoin:
                 look_at = time.monotonic() + pause
 
     def _answers(self) -> bool:
-        """Whether there is anybody who could share out partitions."""
+        """Whether the group's coordinator answers."""
         try:
             self._reach()
         except StoppedError:
@@ -95,10 +92,10 @@ class GroupJoin:
         if self._said_away_at is not None:
             log.warning("brokers answer again for group %s", self._group_id)
             self._said_away_at = None
-        if not self._is_told:
-            self._is_told = True
+        if not self._said_waiting:
+            self._said_waiting = True
             log.warning(
-                "still waiting for group %s to share out its partitions: a member that died is missed "
-                "only when its session ends",
+                "still waiting for group %s to assign partitions: a dead member leaves only when its session "
+                "ends",
                 self._group_id,
             )

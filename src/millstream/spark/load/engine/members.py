@@ -1,13 +1,13 @@
-"""A load's place in its consumer group: a thread that belongs to a Consumer which reads nothing.
+"""A load's member of its consumer group: a thread that polls a Consumer whose partitions are paused.
 
-The thread polls, so that the group sees a live member however long Spark works. The load's own thread asks it
-for what it owns, and takes hold of partitions for a cycle:
+The thread polls, so that the group sees a live member however long Spark works. The load's own thread reads
+which partitions it owns, and holds them for a cycle:
 
     hold(partitions) → (tasks run) → seal() → (sink and group are committed) → release()
 
-When the group takes partitions away, a cycle that covers them is broken off if it is not sealed, and waited
-for if it is: then its offsets are committed before the partitions go. Should that take longer than the group
-waits, they go all the same: the sink's compare-and-set keeps the rows right.
+When partitions are revoked, a cycle that covers them is aborted if it is not sealed, and waited for if it is:
+its offsets are then committed before the partitions go. If that takes longer than the group waits, they go
+anyway: the sink's compare-and-set keeps the rows right.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POLL_SECONDS: Final = 0.1
 _COMMIT_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 10.0
 _INTERRUPT_SECONDS: Final = 0.2
-"""How often a cycle that must end is told so: the first time may have come before Spark knew of it."""
+"""How often an aborted cycle is interrupted: the first time Spark may not have started its job yet."""
 
 
 class _Phase(Enum):
@@ -51,7 +51,7 @@ class _Phase(Enum):
 
 
 class GroupMember(RebalanceListener):
-    """One member of the group. The methods without an underscore are for the load's thread."""
+    """One member of the group. Methods without an underscore are for the load's thread."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class GroupMember(RebalanceListener):
         on_rebalance: Callable[[], None],
         give_up_seconds: float,
     ) -> None:
-        """``give_up_seconds``: how long partitions that are taken away may be kept for a cycle's end."""
+        """``give_up_seconds``: how long revoked partitions may be kept until a cycle ends."""
         self._settings = dict(settings)
         self._topics = list(topics)
         self._on_rebalance = on_rebalance
@@ -87,19 +87,19 @@ class GroupMember(RebalanceListener):
         self._thread.start()
 
     def owned(self) -> frozenset[TopicPartition]:
-        """The partitions that this member owns now; raises what has ended its membership."""
+        """The partitions that this member owns now. Raises what has ended its membership."""
         with self._changed:
             self._check()
             return self._owned
 
     @property
     def owned_count(self) -> int:
-        """How many partitions it owns, for whoever watches."""
+        """How many partitions it owns, for ``snapshot``."""
         return len(self._owned)
 
     @property
     def losses(self) -> int:
-        """How often it was no member of the group for a while, without having been asked to leave."""
+        """How often it lost its membership without leaving."""
         return self._losses
 
     def wait_assigned(self, timeout_s: float) -> bool:
@@ -110,15 +110,15 @@ class GroupMember(RebalanceListener):
             return self._assigned_once
 
     def wait_change(self, timeout_s: float) -> None:
-        """Wait until something about the ownership changes, or for that long."""
+        """Wait until the owned partitions change, up to ``timeout_s``."""
         with self._changed:
             self._check()
             self._changed.wait(timeout_s)
 
     def hold(self, partitions: frozenset[TopicPartition], interrupt: Callable[[], None]) -> bool:
-        """Begin a cycle over these partitions; False when they are not all owned any more.
+        """Begin a cycle over these partitions; False if they are no longer all owned.
 
-        ``interrupt`` is called from other threads, more than once, when the cycle must end.
+        ``interrupt`` is called from other threads, repeatedly, when the cycle is aborted.
         """
         with self._changed:
             self._check()
@@ -129,7 +129,7 @@ class GroupMember(RebalanceListener):
             return True
 
     def seal(self) -> bool:
-        """From here on the cycle will be committed; False when it was broken off before."""
+        """From here on the cycle will be committed; False if it was aborted before."""
         with self._changed:
             if self._aborted:
                 return False
@@ -137,18 +137,18 @@ class GroupMember(RebalanceListener):
             return True
 
     def release(self) -> None:
-        """The cycle is over, one way or the other."""
+        """The cycle is over, committed or not."""
         with self._changed:
             self._phase, self._held = _Phase.IDLE, frozenset()
             self._changed.notify_all()
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the present cycle was told to end."""
+        """Whether the current cycle was aborted."""
         return self._aborted
 
     def abort_cycle(self) -> None:
-        """End the present cycle if it is not sealed, and wait for that. From any other thread."""
+        """Abort the current cycle if it is not sealed, and wait for its end. From any other thread."""
         with self._changed:
             if self._phase is not _Phase.HELD:
                 return
@@ -156,28 +156,28 @@ class GroupMember(RebalanceListener):
         self._wait_released(self._give_up_seconds, serve=False)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, losses: int) -> None:
-        """Commit to the group as its member: CommitFailedError when it is one no longer.
+        """Commit to the group as its member. Raises CommitFailedError if it is no longer a member.
 
-        ``losses``: how many there were when the group's offsets were read. After another one these may have
-        been moved by whoever found the group empty, and must not be overwritten unread.
+        ``losses``: the count when the group's offsets were read. After another loss the offsets may have been
+        moved, as in an empty group anyone can, and must not be overwritten unread.
         """
 
         def commit(consumer: Consumer) -> None:
             if losses != self._losses:  # it changes in this thread only
-                raise CommitFailedError("the load was no member of its group for a while")
+                raise CommitFailedError("the load had lost its membership of the group")
             consumer.commit(dict(offsets), timeout=_COMMIT_SECONDS)
 
         deadline = time.monotonic() + _COMMIT_SECONDS
         while True:
             try:
                 return self._call(commit)
-            except RebalanceInProgressError:  # the thread goes on polling, so that it ends
+            except RebalanceInProgressError:  # it ends, as the thread goes on polling
                 if time.monotonic() > deadline:
                     raise
                 self.wait_change(_POLL_SECONDS)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Leave the group (a static member stays in it); ``at_once`` just stops taking part."""
+        """Leave the group (a static member stays in it). ``at_once``: do not wait for that."""
         with self._changed:
             self._closing = True
             self._wake()
@@ -197,10 +197,10 @@ class GroupMember(RebalanceListener):
         except TimeoutError as error:
             if isinstance(error, MillstreamError):
                 raise
-            raise MillstreamTimeoutError("the group's member did not answer in time") from error
+            raise MillstreamTimeoutError("the group member's thread did not answer in time") from error
 
     def _wake(self) -> None:
-        """End the poll in progress. Anything else that the consumer does is not to be broken off."""
+        """End the poll in progress. Nothing else that the consumer does may be interrupted."""
         if self._polling and self._consumer is not None:
             self._consumer.wakeup()
 
@@ -236,7 +236,7 @@ class GroupMember(RebalanceListener):
         except MillstreamError as error:
             if not error.retriable:
                 raise
-            log.warning("the load's group member goes on after: %s", error)
+            log.warning("the load's group member continues after: %s", error)
         finally:
             self._set_polling(False)
 
@@ -244,13 +244,13 @@ class GroupMember(RebalanceListener):
         with self._changed:
             self._polling = polling and not self._calls and not self._closing
             if polling and not self._polling and self._consumer is not None:
-                self._consumer.wakeup()  # there is work: poll only to let callbacks run
+                self._consumer.wakeup()  # there is work: poll only to run callbacks
             elif not polling and self._consumer is not None:
                 session_of(self._consumer).waits.forget_wakeup()
 
     def _serve(self) -> None:
-        """Do what the load's thread asks for."""
-        assert self._consumer is not None, "made before anybody can ask"
+        """Run the calls of the load's thread."""
+        assert self._consumer is not None, "the thread creates it before it serves"
         while True:
             with self._changed:
                 if not self._calls:
@@ -258,7 +258,7 @@ class GroupMember(RebalanceListener):
                 future, work = self._calls.popleft()
             try:
                 future.set_result(work(self._consumer))
-            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 future.set_exception(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -280,7 +280,7 @@ class GroupMember(RebalanceListener):
     def on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.pause(*partitions)  # tasks read, not this consumer
         for one in partitions:
-            consumer.seek(one, 0)  # nor need it ask where it would
+            consumer.seek(one, 0)  # nor look up committed offsets
         self._on_rebalance()
         with self._changed:
             self._owned |= frozenset(partitions)
@@ -316,7 +316,7 @@ class GroupMember(RebalanceListener):
             self._wait_released(self._give_up_seconds, serve=True)
 
     def _wait_released(self, timeout_s: float, *, serve: bool) -> None:
-        """Wait for the end of the cycle, telling it to end, and meanwhile do what it needs done."""
+        """Interrupt the cycle until it has ended; with ``serve``, run its calls meanwhile."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if serve:
@@ -327,7 +327,9 @@ class GroupMember(RebalanceListener):
                     return
                 if not self._calls:
                     self._changed.wait(_INTERRUPT_SECONDS)
-        log.warning("a cycle of the load did not end within %.0f s: its partitions go without it", timeout_s)
+        log.warning(
+            "a cycle of the load did not end within %.0f s: its partitions are given up without it", timeout_s
+        )
 
     def _interrupt_held(self) -> None:
         with self._changed:

@@ -1,4 +1,4 @@
-"""What a load has to do next: decisions for its partitions, from what sink, group and brokers say."""
+"""Plans a load's next step: reads sink, group and brokers, and decides where each partition starts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from millstream.spark.sinks.capabilities import ListsGroups
 
 
 class Aligned(Protocol):
-    """Where a rewind may begin, for rows that stand for whole ranges."""
+    """Moves the offset of a rewind to where a row begins, for rows that aggregate many records."""
 
     def __call__(self, partition: TopicPartition, offset: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """All partitions of the topics as they stand, and where those that are ours start."""
+    """The state of all partitions of the topics, and where the owned ones start."""
 
     seen: Mapping[TopicPartition, LogBounds]
     standing: Mapping[TopicPartition, Standing]
@@ -43,12 +43,12 @@ class LoadPlan:
 
     @property
     def anchors(self) -> list[TopicPartition]:
-        """Partitions whose progress must be moved by an empty commit before they are read."""
+        """Partitions whose progress an empty commit must move before they are read."""
         return [one for one, start in self.starts.items() if start.anchors]
 
     @property
     def repairs(self) -> dict[TopicPartition, int]:
-        """Offsets that the group should have and has not."""
+        """Offsets that must be committed to the group."""
         return {
             one: start.offset
             for one, start in self.starts.items()
@@ -56,13 +56,13 @@ class LoadPlan:
         }
 
     def advance(self, partition: TopicPartition, start: int, end: int) -> Advance:
-        """The step of one partition in the commit of a cycle."""
+        """The progress of one partition in the commit of a cycle."""
         topic_id = self.seen[partition].topic_id
         lost_from = min((lost.start for lost in self.starts[partition].lost), default=None)
         return Advance(*partition, topic_id, start, end, self.standing[partition], lost_from)
 
     def backlogs(self, ends: Mapping[TopicPartition, int]) -> list[Backlog]:
-        """What is to be loaded, up to ``ends``; partitions without one are left alone."""
+        """What is to be loaded, up to ``ends``; nothing of partitions without an end."""
         found = []
         for one, start in self.starts.items():
             end = min(ends.get(one, 0), self.seen[one].readable_end)
@@ -70,7 +70,7 @@ class LoadPlan:
         return found
 
     def position(self, partition: TopicPartition) -> int | None:
-        """How far the sink is in a partition, ours or not; None where it has nothing of this topic."""
+        """The sink's progress in a partition, owned or not; None if it has none of this topic."""
         progress = progress_of(self.standing[partition])
         topic_id = self.seen[partition].topic_id
         if progress is None or (topic_id and progress.topic_id not in ("", topic_id)):
@@ -78,7 +78,7 @@ class LoadPlan:
         return progress.next_offset
 
     def reached(self, targets: Mapping[TopicPartition, int]) -> bool:
-        """Whether the sink has all partitions up to their targets, or to the end of a log that was cut."""
+        """Whether the sink has all partitions up to their targets, or to the end of a truncated log."""
         for one, target in targets.items():
             if one not in self.seen:
                 continue
@@ -88,7 +88,7 @@ class LoadPlan:
         return True
 
     def lost(self, now: datetime) -> tuple[LostRange, ...]:
-        """What will never be loaded if the anchors are set."""
+        """What will never be loaded once the anchors are committed."""
         return tuple(
             LostRange(*one, lost.start, lost.end, lost.reason, now)
             for one in self.anchors
@@ -97,11 +97,11 @@ class LoadPlan:
 
     @property
     def lag(self) -> int:
-        """How many offsets lie between our starts and what can be loaded."""
+        """Offsets between the starts and what can be loaded now."""
         return sum(max(0, self.seen[one].readable_end - start.offset) for one, start in self.starts.items())
 
     def raise_refusals(self, sink: str, committed: int) -> None:
-        """Raise what keeps partitions from being loaded, all in one."""
+        """Raise one error for all partitions that cannot be loaded."""
         if not self.refusals:
             return
         reasons = "; ".join(_said_once(self.refusals)).rstrip(". ")
@@ -116,7 +116,7 @@ class LoadPlan:
 
 
 def _said_once(refusals: Iterable[Refusal]) -> Iterator[str]:
-    """The reasons. One of a whole topic is followed by the partitions that it concerns."""
+    """Each reason once; one of a whole topic is followed by the partitions that it concerns."""
     found: dict[tuple[str, str, bool], list[int]] = {}
     for one in refusals:
         found.setdefault((one.reason, one.partition.topic, one.of_topic), []).append(one.partition.partition)
@@ -137,7 +137,7 @@ def _listed(partitions: list[int]) -> str:
 
 
 def other_groups(sink: Sink, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Which other groups have progress of these topics in the sink, as far as it can tell."""
+    """Other groups with progress of these topics in the sink, as far as it can tell."""
     wanted = sorted(topics)
     return sink.other_groups(group_id, wanted) if wanted and isinstance(sink, ListsGroups) else {}
 
@@ -151,7 +151,7 @@ def situation_of(
     came_later: bool = False,
     others: frozenset[str] = frozenset(),
 ) -> Situation:
-    """All that is known of a partition, from what brokers, sink and group say of it."""
+    """What brokers, sink and group say of a partition."""
     return Situation(
         partition=partition,
         standing=standing,
@@ -166,7 +166,7 @@ def situation_of(
 
 
 class Planner:
-    """Makes plans."""
+    """Makes a plan for the partitions that the load owns."""
 
     def __init__(self, rules: Rules, topics: Topics, sink: Sink, aligned: Aligned | None = None) -> None:
         self._rules = rules
@@ -175,7 +175,7 @@ class Planner:
         self._aligned = aligned
 
     def plan(self, owned: Iterable[TopicPartition]) -> LoadPlan:
-        """Decide anew for the partitions that are ours, from what everybody says now."""
+        """Read the state of sink, group and brokers, and decide where each owned partition starts."""
         seen = self._topics.look()
         standing = self._sink.standing(self._rules.group_id, list(seen))
         known = {one.topic for one in seen if standing[one].rows is not None}
@@ -203,23 +203,23 @@ class Planner:
         return LoadPlan(seen, standing, starts, tuple(filter(None, refusals)), notes)
 
     def reach(self) -> None:
-        """Ask the group's coordinator something; raises what keeps it from answering."""
+        """Query the group's coordinator; raises if it does not answer."""
         self._topics.reach(self._rules.group_id)
 
     def sizes(self, plan: LoadPlan) -> Mapping[TopicPartition, float]:
-        """About how many bytes an offset of each partition has, where that is known."""
+        """Average bytes per offset of each partition, where known."""
         return self._topics.sizes(plan.seen)
 
     def still_holds(self, plan: LoadPlan, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the topics of these partitions are the ones that were planned for."""
+        """Whether the topics of these partitions are still the ones that were planned for."""
         planned = {one.topic: plan.seen[one].topic_id for one in partitions}
         return self._topics.ids(planned) == planned
 
     def _concerned(
         self, owned: set[TopicPartition], every: set[TopicPartition], known: set[str]
     ) -> set[TopicPartition]:
-        """Our partitions. "latest" means one moment for a whole topic: whoever comes first fixes where all
-        its partitions begin, or a second driver would take its own for ones that came later.
+        """The owned partitions. With "latest" the first driver sets the start of all partitions of a topic,
+        or a second driver would take its own for partitions that were added later.
         """
         if self._rules.starting != "latest":
             return owned
@@ -238,43 +238,44 @@ class Planner:
     def _with_whole_rows(
         self, situation: Situation, found: Start, progress: Progress, aligned: Aligned
     ) -> Start | Refusal:
-        """The start moved to where a row begins, as one that stands for many records is made anew whole."""
+        """The start, moved to where a row begins: a row that aggregates records is recomputed as a whole."""
         if not progress.has_gap and progress.next_offset < min(progress.high_offset, found.offset):
             return self._half_made(situation, found.offset, progress)
         if found.offset >= progress.high_offset:
             return found
         moved = aligned(situation.partition, found.offset)
         if moved < progress.next_offset <= found.offset:
-            moved = found.offset  # in a gap: the rows before it are whole, and none reaches into it
+            moved = found.offset  # in a gap: rows before it are complete, and none reaches into it
         if moved < situation.log_start:
             return self._cut_row(situation, found.offset, moved, progress.high_offset)
         return replace(found, offset=moved)
 
     def _half_made(self, situation: Situation, wanted: int, progress: Progress) -> Refusal:
-        """A rewind is under way, and may have taken out a row whose last records it has not come to yet."""
+        """A rewind is under way: it may have deleted a row whose last records are not reloaded yet."""
         where, here, group = situation.partition, progress.next_offset, self._rules.group_id
         if situation.log_start > here:
             return Refusal(
                 where,
-                f"{where} was rewound and has come to {here} of {progress.high_offset}, and the log begins "
-                f"at {situation.log_start} now: rows of this load stand for many records each, and one of "
-                "which some are gone cannot be made anew. Load what is left into another table",
+                f"{where} was rewound and has reached {here} of {progress.high_offset}, and the log now "
+                f"begins at {situation.log_start}: rows of this load aggregate many records each, and "
+                "one whose records are partly deleted cannot be computed again. Load the rest into another "
+                "table",
             )
         return Refusal(
             where,
-            f"{where} cannot go on at {wanted}: it was rewound and has come to {here} of "
-            f"{progress.high_offset}, and the rows of this load stand for many records each, so that one may "
-            f"be half made anew. Move the group back with 'millstream group reset {group}' to {here} or "
+            f"{where} cannot continue at {wanted}: it was rewound and has reached {here} of "
+            f"{progress.high_offset}, and the rows of this load aggregate many records each, so that one may "
+            f"be incomplete. Move the group back with 'millstream group reset {group}' to {here} or "
             "before, and let it finish",
         )
 
     def _cut_row(self, situation: Situation, wanted: int, stamped: int, high: int) -> Refusal:
-        """Made anew the row would lack records; left as it is they would count twice."""
+        """Recomputed, the row would lack records; left as it is, they would count twice."""
         where, group = situation.partition, self._rules.group_id
         return Refusal(
             where,
-            f"{where} cannot start at {wanted}: the row stamped {stamped} stands for records that retention "
-            f"has taken, as the log starts at {situation.log_start}, so it cannot be made anew. Move the "
-            f"group with 'millstream group reset {group}' to an offset that a later row is stamped with, or "
-            f"to {high}, up to which the table is loaded",
+            f"{where} cannot start at {wanted}: the row stamped {stamped} aggregates records that retention "
+            f"has deleted (the log starts at {situation.log_start}), so it cannot be computed again. Move "
+            f"the group with 'millstream group reset {group}' to an offset that a later row is stamped with, "
+            f"or to {high}, up to which the table is loaded",
         )

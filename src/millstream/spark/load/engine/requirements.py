@@ -1,6 +1,6 @@
-"""What a load and its sink must agree on: said when the load is made, before anything is started.
+"""Checks that a sink can do what a load needs of it, before anything is started.
 
-A sink may say of itself what it cannot do, and how large a cycle it takes: see ``Sink``.
+A sink says what it cannot do, and how large a cycle may be, by its capabilities: see ``sinks.capabilities``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def check_fit(settings: LoadSettings, pipeline: Pipeline) -> None:
 
 
 def check_tables(sink: Sink, tables: Tables) -> None:
-    """The same for tables that are known."""
+    """Raise ConfigError for tables that the sink cannot hold."""
     if isinstance(sink, ChecksTables):
         sink.check(tables)
 
 
 def check_query(sink: Sink, pipeline: Pipeline) -> None:
-    """The same for a query, once Spark has said what it makes."""
+    """Raise ConfigError for a query that the sink cannot take, once Spark has analysed it."""
     if pipeline.aggregates and isinstance(sink, SaysIfReplaces) and not sink.replaces:
         raise ConfigError(
             f"a query that aggregates cannot be loaded into {sink.name}, which cannot replace rows that were "

@@ -1,10 +1,10 @@
-"""What a load does about what goes wrong: try anew from a new plan, or say what failed and what is safe.
+"""What a load does about failures: retry from a new plan, or raise what failed and what is safe.
 
-| what failed | a load that runs once | one that runs on |
+| what failed | a load that runs once | one that runs continuously |
 |-|-|-|
-| it passes: a broker, coordinator, database is away or restarts | tries for ``seconds`` | five minutes |
-| nobody knows: another error of a sink, workers of Spark that died | tries twice in a row | 16 times |
-| it lasts: settings, columns, permissions, defects, a replaced member | gives up at once | the same |
+| transient: a broker, coordinator or database is unavailable or restarts | for ``seconds`` | five minutes |
+| unknown: another error of a sink, Spark workers that died | tries twice in a row | 16 times |
+| permanent: settings, columns, permissions, defects, a replaced member | fails at once | the same |
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ T = TypeVar("T")
 TRIES_ONCE: Final = 2
 TRIES_CONTINUOUS: Final = 16
 SECONDS_ONCE: Final = 60.0
-"""Unless default.api.timeout.ms, which has this default, says otherwise."""
+"""The default of default.api.timeout.ms, which sets it."""
 SECONDS_CONTINUOUS: Final = 300.0
 _MOST_CONFLICTS: Final = 10
 _BACKOFF_SECONDS: Final = 0.5
@@ -63,7 +63,7 @@ _MOST_BACKOFF_ONCE: Final = 10.0
 _MOST_BACKOFF_CONTINUOUS: Final = 30.0
 _CONFLICT_SECONDS: Final = 0.1
 _TRANSIENT: Final = (MillstreamTimeoutError, RetriableCommitFailedError, SinkUnavailableError)
-"""What may be over in a minute, besides what a broker calls so."""
+"""Errors that may be over in a minute, besides retriable ones of a broker."""
 _PERMANENT: Final = (
     MisuseError,
     MissingExtraError,
@@ -77,13 +77,13 @@ _PERMANENT: Final = (
     TopicAuthorizationFailedError,
     UnsupportedVersionError,
 )
-"""What another try would not change."""
+"""Errors that a retry would not change."""
 _OF_PYTHON: Final = {each.__name__: each for each in (ImportError, ModuleNotFoundError, PermissionError)}
-"""What tasks meet where their machine lacks something."""
+"""Errors of tasks whose machine lacks something."""
 
 
 class FailureKind(Enum):
-    """Whether another try makes sense."""
+    """Whether a retry may help."""
 
     TRANSIENT = auto()
     UNKNOWN = auto()
@@ -91,12 +91,12 @@ class FailureKind(Enum):
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """What is to be expected of an error; see the module."""
+    """Which kind of failure an error is: see the module."""
     if isinstance(error, TaskFailedError):
-        # Only the name has come through Spark. Of what it does not tell, another attempt may make more.
+        # Only the name of its class has come through Spark.
         known = getattr(errors, error.kind, None) or getattr(base, error.kind, _OF_PYTHON.get(error.kind))
         return _kind_of(known) if isinstance(known, type) else FailureKind.UNKNOWN
-    if type(error) is SinkError:  # which may have been told more
+    if type(error) is SinkError:  # its cause may say more
         cause = error.__cause__
         if isinstance(cause, MillstreamError | PermissionError):
             return _kind_of(type(cause))
@@ -106,17 +106,17 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 def _kind_of(kind: type[BaseException]) -> FailureKind:
     if issubclass(kind, _PERMANENT) or not issubclass(kind, MillstreamError):
-        return FailureKind.PERMANENT  # what is none of ours is a defect
+        return FailureKind.PERMANENT  # not an error of ours: a defect
     if issubclass(kind, UnknownTopicOrPartitionError):
-        return FailureKind.UNKNOWN  # it was looked for long enough
+        return FailureKind.UNKNOWN  # it was already waited for
     if issubclass(kind, BrokerError) and kind.action is Action.FATAL:
         return FailureKind.PERMANENT
-    passing = kind.action.retriable if issubclass(kind, BrokerError) else issubclass(kind, _TRANSIENT)
-    return FailureKind.TRANSIENT if passing else FailureKind.UNKNOWN
+    transient = kind.action.retriable if issubclass(kind, BrokerError) else issubclass(kind, _TRANSIENT)
+    return FailureKind.TRANSIENT if transient else FailureKind.UNKNOWN
 
 
 class RetryBudget:
-    """Counts what failed since something last succeeded."""
+    """Counts failures since the last success, and says whether another attempt is allowed."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class RetryBudget:
         seconds: float = SECONDS_ONCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``seconds``: how long what passes may take, counted from the first failure."""
+        """``seconds``: how long transient failures may last, from the first one."""
         self._tally = tally
         self._stop = stop
         self._clock = clock
@@ -137,21 +137,21 @@ class RetryBudget:
         self._loading: Sequence[OffsetRange] = ()
 
     def run_continuously(self) -> None:
-        """Be more patient: nobody waits for this load to end."""
+        """Allow more and longer retries: the load has no end that a user waits for."""
         self._seconds = max(self._seconds, SECONDS_CONTINUOUS)
         self._tries = TRIES_CONTINUOUS
         self._most_backoff = _MOST_BACKOFF_CONTINUOUS
 
     def renew(self) -> None:
-        """A cycle was committed, or there was nothing to do: whatever was wrong is over."""
+        """Reset after a success: a cycle was committed, or there was nothing to do."""
         self._conflicts = self._failures = self._unknown = self._passing = 0
         self._loading = ()
 
     def attempt(self, step: Callable[[], T], ranges: Sequence[OffsetRange] = ()) -> T | None:
-        """Do a step; None when it failed and shall be tried anew, from a new plan. ``ranges``: what it loads.
+        """Run a step that loads ``ranges``; None if it failed and must be retried from a new plan.
 
-        Raises LoadFailedError when patience is at its end, and at once for what another try would not change.
-        It names what was last being loaded, also when it was the next plan that failed.
+        Raises LoadFailedError for a permanent failure, or when the budget is used up. It names the ranges
+        that were last being loaded, also if it was the next plan that failed.
         """
         self._loading = ranges = ranges or self._loading
         cycles = self._tally.cycles
@@ -164,20 +164,20 @@ class RetryBudget:
             if self._conflicts >= _MOST_CONFLICTS:
                 why = "another load with this group keeps moving the progress"
                 raise self.failed(error, ranges, why=why) from error
-            log.info("somebody else has moved the progress, planning anew: %s", error)
+            log.info("another load has moved the progress, planning again: %s", error)
             self._stop.wait(_CONFLICT_SECONDS)
         except Exception as error:
             if isinstance(error, MisuseError | SchemaConflictError) and not ranges:
-                raise  # nothing was under way: it says all there is to say
+                raise  # nothing was being loaded: the error says it all
             if not self.may_go_on(error):
                 raise self.failed(error, ranges, done=self._tally.cycles > cycles) from error
             pause = self._pause()
-            log.warning("the load tries again in %.1f s, as this may pass: %s", pause, error)
+            log.warning("the load retries in %.1f s, as this may be temporary: %s", pause, error)
             self._stop.wait(pause)
         return None
 
     def may_go_on(self, error: Exception) -> bool:
-        """Count a failure; False when it was one too many."""
+        """Count a failure; False if there must be no retry."""
         expected = failure_kind(error)
         if not self._failures:
             self._since = self._clock()
@@ -190,10 +190,12 @@ class RetryBudget:
         if not self._passing:
             self._passing_since = self._clock()
         self._passing += 1
-        return self._passing == 1 or self._left() > 0  # however long a try takes, there is a second one
+        return (
+            self._passing == 1 or self._left() > 0
+        )  # at least one retry, however long the first attempt took
 
     def _pause(self) -> float:
-        """Longer and longer, with a last try when the time is over."""
+        """Exponential backoff, with a last attempt when the time is over."""
         pause: float = min(_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), self._most_backoff)
         return min(pause, max(self._left(), _BACKOFF_SECONDS)) if self._passing else pause
 
@@ -203,7 +205,7 @@ class RetryBudget:
     def failed(
         self, error: Exception, ranges: Sequence[OffsetRange] = (), *, done: bool = False, why: str = ""
     ) -> LoadFailedError:
-        """What to raise for an error. ``done``: the ranges were committed before something else failed."""
+        """The error to raise. ``done``: the ranges were committed before something else failed."""
         if isinstance(error, TaskFailedError) and error.range is not None:
             ranges = (error.range,)
         sink, committed = self._tally.sink, self._tally.loaded

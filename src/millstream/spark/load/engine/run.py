@@ -1,5 +1,6 @@
-"""One run of a load: plans, cycles and commits, one after the other, until nothing is left or it is told to
-end. What is decided is decided elsewhere; the order in which things become durable is kept here.
+"""One run of a load: plan, load a cycle, commit, until nothing is left or a stop is requested.
+
+This file keeps the order in which things become durable; ``decisions`` and ``planning`` decide what is done.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _IDLE_SECONDS: Final = 0.1
 _OTHERS_SECONDS: Final = 0.5
 _PASSING_SECONDS: Final = 5.0
 _FEW_OFFSETS: Final = 1_000
-"""So few make no large cycle, however large each record is."""
+"""A cycle of at most this many offsets is small, however large each record is."""
 _COMPACT_CYCLES: Final = 16
-"""How many cycles a load that runs on lets pass before it joins their files."""
+"""How many cycles a continuous load commits before it joins their files."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run works with."""
+    """What a run works with, from the settings of its load."""
 
     group_id: str
     sink: Sink
@@ -66,15 +67,15 @@ class RunContext:
     compact_bytes: int | None = None
     read_committed: bool = False
     retry_seconds: float = SECONDS_ONCE
-    """How long it tries what may pass."""
+    """How long transient failures are retried."""
 
 
-class CycleAborted(Exception):  # noqa: N818 - no error: somebody wanted it
-    """The cycle was broken off: its partitions or its topic went, or the load shall end."""
+class CycleAborted(Exception):  # noqa: N818 - not an error
+    """The cycle was aborted: partitions revoked, topic recreated, or stop requested."""
 
 
 class LoadRun:
-    """See the module. Used by one thread; ``snapshot`` by any."""
+    """Runs a load once or continuously. Used by one thread; ``snapshot`` by any."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class LoadRun:
         planner: Planner,
         stop: StopRequest,
     ) -> None:
-        """``session`` waits for Spark, which may be starting still; it is called when there is work."""
+        """``session`` waits for Spark, which may still be starting; it is called when there is work."""
         self._job = job
         self._session = session
         self._spark: Any = None
@@ -109,7 +110,7 @@ class LoadRun:
     # ---- the two ways to run
 
     def once(self) -> LoadReport:
-        """Load up to the ends seen at the start, whoever of the group does it."""
+        """Load up to the ends at the start; other members of the group may load their share."""
         with suppress(StoppedError):
             self._once()
         return self._report()
@@ -133,9 +134,11 @@ class LoadRun:
             self._compact()
 
     def forever(self, every: float) -> LoadReport:
-        """Load what is new every so many seconds, until told to end."""
+        """Load new records every ``every`` seconds, until a stop is requested."""
         self._retries.run_continuously()
-        endless = RetryBudget(self._tally, self._stop, math.inf)  # before there is work, nobody waits for it
+        endless = RetryBudget(
+            self._tally, self._stop, math.inf
+        )  # nothing is loaded yet, so there is no hurry
         endless.run_continuously()
         with suppress(StoppedError):
             self._join(endless)
@@ -149,13 +152,13 @@ class LoadRun:
         return self._report()
 
     def _join(self, retries: RetryBudget) -> None:
-        """Wait until the group has given this member something, or nothing."""
+        """Wait for the first assignment."""
         self._joining = GroupJoin(self._job.group_id, self._member, self._planner.reach, retries, self._stop)
         self._joining.wait()
         self._joining = None
 
     def _catch_up(self) -> None:
-        """Load up to the ends as they are now."""
+        """Load up to the current ends."""
         ends: dict[TopicPartition, int] | None = None
         while not self._stop.is_requested:
             plan = self._retries.attempt(self._plan)
@@ -167,7 +170,7 @@ class LoadRun:
                 break
 
     def _advance(self, plan: LoadPlan, ends: Mapping[TopicPartition, int]) -> bool:
-        """Do the next thing that is to be done; False if there is nothing."""
+        """Do the next step of the plan; False if there is none."""
         if plan.anchors:
             self._retries.attempt(partial(self._anchor, plan))
             return True
@@ -184,11 +187,11 @@ class LoadRun:
         return True
 
     def _ranges(self, plan: LoadPlan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
-        """What the next cycle loads."""
+        """The ranges of the next cycle."""
         bounds, pace = self._job.bounds, self._pace
         ranges = ranges_of(backlogs, budget(bounds, pace, self._cores))
         if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
-            return ranges  # not worth a question
+            return ranges  # not worth a query
         return within_bytes(ranges, bounds, pace, self._cores, self._planner.sizes(plan))
 
     def _need_spark(self) -> None:
@@ -218,7 +221,7 @@ class LoadRun:
         return plan
 
     def _anchor(self, plan: LoadPlan) -> None:
-        """Move progress without rows: where a partition begins, is rewound to, or goes on after a loss."""
+        """Move progress without rows: to a partition's first start, a rewind, or past a loss."""
         anchored = {one: plan.starts[one] for one in plan.anchors}
         offsets = {one: start.offset for one, start in anchored.items()}
         first = {one: offsets[one] for one, start in anchored.items() if start.group_first}
@@ -234,7 +237,7 @@ class LoadRun:
         self._commit_group(offsets, STARTING)
 
     def _repair(self, plan: LoadPlan) -> None:
-        """Tell the group where the sink stands. Until it knows, an offset that was moved stays a wish."""
+        """Commit the sink's progress to the group: until then a moved offset still asks for a seek."""
         if not self._commit_group(plan.repairs, "repair"):
             self._member.wait_change(_IDLE_SECONDS)
 
@@ -246,7 +249,7 @@ class LoadRun:
         partitions = frozenset(one.topic_partition for one in ranges)
         if not self._member.hold(partitions, partial(self._job.pipeline.interrupt, self._spark, tag)):
             return
-        if self._stop.is_requested:  # asked for before there was anything to break off
+        if self._stop.is_requested:  # requested before there was a cycle to abort
             self._member.release()
             return
         written: list[Written] = []
@@ -255,13 +258,13 @@ class LoadRun:
             self._load(plan, ranges, cycle_id, tag, written)
         except (CycleAborted, JobInterruptedError, StoppedError):
             self._abandon(cycle_id, written)
-            log.info("cycle %s was broken off", cycle_id)
+            log.info("cycle %s was aborted", cycle_id)
         except Exception as error:
-            # Where the commit itself failed the sink knows what became of it, and drops only litter.
+            # If the commit itself failed, the sink knows whether it happened, and deletes only leftovers.
             self._abandon(cycle_id, written)
             if not self._member.is_aborted or isinstance(error, ProgressConflictError):
                 raise
-            log.info("cycle %s was broken off: %s", cycle_id, error)
+            log.info("cycle %s was aborted: %s", cycle_id, error)
         finally:
             self._watch, self._under_way = None, 0
             self._member.release()
@@ -269,8 +272,8 @@ class LoadRun:
     def _abandon(self, cycle_id: str, written: Sequence[Written]) -> None:
         try:
             self._job.sink.abandon(cycle_id, written)
-        except Exception as error:  # noqa: BLE001 - it is litter, and something else has failed already
-            log.warning("what cycle %s had written is left behind: %s", cycle_id, error)
+        except Exception as error:  # noqa: BLE001 - only leftovers, and something else has failed already
+            log.warning("what cycle %s had written could not be deleted: %s", cycle_id, error)
 
     def _load(
         self, plan: LoadPlan, ranges: Sequence[OffsetRange], cycle_id: str, tag: str, written: list[Written]
@@ -284,7 +287,7 @@ class LoadRun:
             detail, rows=sum(one.rows for one in written), rejected=sum(one.rejected for one in written)
         )
         self._job.observer(Point.TASKS_DONE, detail)
-        # Offsets of a topic that was made anew meanwhile are not those that were planned.
+        # Offsets of a topic that was recreated meanwhile are not those that were planned.
         if not self._planner.still_holds(plan, [one.topic_partition for one in ranges]):
             raise CycleAborted
         if not self._member.seal():
@@ -292,7 +295,7 @@ class LoadRun:
         self._state = "committing"
         cycle = Cycle(self._job.group_id, cycle_id, advances, tuple(written))
         self._job.sink.commit(cycle, self._between_tables(detail))
-        written.clear()  # whatever fails from here on: what is committed is not to be abandoned
+        written.clear()  # committed: not to be abandoned, whatever fails from here on
         seconds = time.monotonic() - began
         self._committed(detail, cycle.written, sum(result.records for result in results), seconds)
         self._job.observer(Point.SINK_COMMITTED, detail)
@@ -337,17 +340,18 @@ class LoadRun:
         return lambda place: self._job.observer(Point.BETWEEN_TABLES, detail)
 
     def _commit_group(self, offsets: Mapping[TopicPartition, int], cycle_id: str) -> bool:
-        """Tell the group how far the sink is; False when this is no member of it at the moment.
+        """Commit the sink's progress to the group; False if this is not a member at the moment.
 
-        Nothing is lost then: the sink knows, and the next plan repairs the group.
+        Nothing is lost then: the next plan repairs the group from the sink.
         """
-        mark = str(CommitMetadata(cycle_id, self._job.sink.name, self._job.read_committed))
+        metadata = str(CommitMetadata(cycle_id, self._job.sink.name, self._job.read_committed))
         try:
             self._member.commit(
-                {one: OffsetAndMetadata(offset, mark) for one, offset in offsets.items()}, losses=self._losses
+                {one: OffsetAndMetadata(offset, metadata) for one, offset in offsets.items()},
+                losses=self._losses,
             )
         except (CommitFailedError, RebalanceInProgressError) as error:
-            log.info("the group's offsets are left to the next plan: %s", error)
+            log.info("the next plan will commit the group's offsets: %s", error)
             return False
         return True
 
@@ -359,7 +363,7 @@ class LoadRun:
         self._job.observer(Point.COMPACTING, Detail())
         try:
             self._job.sink.compact(self._job.compact_bytes, lambda place: None)
-        except Exception as error:  # noqa: BLE001 - the rows are there: joining their files can wait
+        except Exception as error:  # noqa: BLE001 - the rows are committed: joining their files can wait
             log.warning("small files were not joined: %s", error)
             self._tally.note([f"small files were not joined: {error}"])
 
@@ -369,7 +373,7 @@ class LoadRun:
         return self._tally.report(self._clock.seconds, stopped=self._stop.is_requested)
 
     def snapshot(self) -> LoadSnapshot:
-        """How far it is now. From any thread."""
+        """The current progress. From any thread."""
         watch, under_way, joining = self._watch, self._under_way, self._joining
         read = 0 if watch is None else int(watch.done * under_way)
         return LoadSnapshot(

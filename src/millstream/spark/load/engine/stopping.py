@@ -1,4 +1,4 @@
-"""Ending a load: the first Ctrl-C or SIGTERM ends it cleanly, the second at once."""
+"""Stopping a load: the first Ctrl-C or SIGTERM ends it cleanly, the second at once."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppedError(Exception):
-    """The load shall end: there is nothing to wait for any more."""
+    """A stop was requested: stop waiting."""
 
 
 class StopRequest:
-    """Whether a load shall end, and what helps it to."""
+    """Whether a load was asked to stop; asking aborts its cycle."""
 
     def __init__(self) -> None:
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._abort_cycle: Callable[[], None] = lambda: None
         self.signal: int | None = None
-        """Which signal asked for it."""
+        """The signal that requested it, if one did."""
 
     @property
     def is_requested(self) -> bool:
-        return self._wanted.is_set()
+        return self._requested.is_set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait that long, or until it is wanted."""
-        return self._wanted.wait(timeout_s)
+        """Wait up to ``timeout_s``; returns whether a stop was requested."""
+        return self._requested.wait(timeout_s)
 
     def on_request(self, abort_cycle: Callable[[], None]) -> None:
-        """What breaks off the present work; called on a thread of its own."""
+        """``abort_cycle`` is called on a thread of its own when a stop is requested."""
         self._abort_cycle = abort_cycle
 
     def request(self) -> None:
-        """End as soon as that can be done cleanly. From any thread; not from a signal handler."""
-        if self._wanted.is_set():
+        """Stop as soon as that can be done cleanly. From any thread, but not from a signal handler."""
+        if self._requested.is_set():
             return
-        self._wanted.set()
+        self._requested.set()
         threading.Thread(target=self._abort_cycle, name="millstream-load-stop", daemon=True).start()
 
     @contextmanager
@@ -63,6 +63,5 @@ class StopRequest:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
-        # Not here: a handler runs in the middle of anything, perhaps of a call to Spark, perhaps of a wait
-        # that holds the very lock which this needs.
+        # Not here: a handler may interrupt a call to Spark, or a wait that holds the lock which this needs.
         threading.Thread(target=self.request, name="millstream-load-signal", daemon=True).start()

@@ -1,5 +1,6 @@
-"""The topics as the brokers show them, with patience: an answer that looks as if something had vanished is
-often only how things look for a moment, as after a change of leaders.
+"""Topic ids, log starts and ends from the brokers, read again where something seems to have vanished.
+
+After a change of leaders an answer may be out of date for a moment.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ log = logging.getLogger("millstream.spark.load")
 _PATIENCE_SECONDS: Final = 5.0
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _MEASURE_SECONDS: Final = 60.0
-"""How long the sizes of logs are good enough: they are averages anyway."""
+"""How long log sizes are reused: they are averages anyway."""
 _REACH_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 2.0
-"""A broker that is away must not hold a cycle up for an average."""
+"""An unavailable broker must not delay a cycle for an average."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """One partition, as it is now."""
+    """A partition's topic id, and where its log starts and ends."""
 
     topic_id: str
     log_start: int
     log_end: int
     stable_end: int | None = None
-    """Where the first open transaction begins, for a load that reads only what is committed."""
+    """The last stable offset, for a load that reads only committed transactions."""
 
     @property
     def readable_end(self) -> int:
-        """How far it can be loaded now."""
+        """The end of what can be loaded now."""
         return self.log_end if self.stable_end is None else min(self.stable_end, self.log_end)
 
 
 class TopicQueries(Protocol):
-    """What is asked of an Admin."""
+    """The calls of an Admin that ``Topics`` makes."""
 
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]: ...
 
@@ -59,7 +60,7 @@ class TopicQueries(Protocol):
 
 
 class Topics:
-    """Looks at topics, and remembers what it has seen of them."""
+    """Reads the state of topics, and remembers it to notice what shrinks."""
 
     def __init__(
         self,
@@ -82,8 +83,10 @@ class Topics:
         self._measured_at: float | None = None
 
     def look(self) -> dict[TopicPartition, LogBounds]:
-        """All partitions as they are now. What seems to have shrunk is looked at again before it is believed:
-        partitions of the same topic never get fewer, and its ends hardly ever go back.
+        """All partitions as they are now.
+
+        If partitions are missing or a log's end went back it reads again, for up to five seconds: partitions
+        of the same topic never get fewer, and ends rarely go back.
         """
         deadline = self._clock() + _PATIENCE_SECONDS
         while True:
@@ -99,7 +102,7 @@ class Topics:
             self._sleep(_LOOK_AGAIN_SECONDS)
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
-        """The ids that these topics have now; none at all where one is not there."""
+        """The current ids of these topics; empty if one does not exist."""
         try:
             described = self._brokers.describe_topics(list(names))
         except UnknownTopicOrPartitionError:
@@ -107,8 +110,8 @@ class Topics:
         return _ids(described)
 
     def sizes(self, seen: Mapping[TopicPartition, LogBounds]) -> dict[TopicPartition, float]:
-        """How many bytes an offset has, on average over its log as the broker keeps it; nothing of partitions
-        whose brokers do not tell, as who may not describe the cluster is not told.
+        """Average bytes per offset, from the size of each log. Partitions whose brokers do not report a size
+        (it needs permission to describe the cluster) are left out.
         """
         now = self._clock()
         if self._measured_at is None or now - self._measured_at >= _MEASURE_SECONDS:
@@ -125,7 +128,7 @@ class Topics:
         try:
             directories = self._brokers.describe_log_dirs(timeout=_ANSWER_SECONDS)
         except MillstreamError as error:
-            log.info("cycles are bounded without the size of records, as brokers do not tell it: %s", error)
+            log.info("cycles are bounded without record sizes, as brokers do not report them: %s", error)
             return {}
         found: dict[TopicPartition, int] = {}
         for each in (replica for directory in directories for replica in directory.replicas):
@@ -137,12 +140,12 @@ class Topics:
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed, where it has."""
+        """The group's committed offsets, of partitions that have one."""
         wanted = list(partitions)
         return self._brokers.group_offsets(group, wanted) if wanted else {}
 
     def reach(self, group: str) -> None:
-        """Ask the group's coordinator something; raises what keeps it from answering in a few seconds."""
+        """Query the group's coordinator; raises if it does not answer within a few seconds."""
         where = [TopicPartition(name, 0) for name in self._names]
         self._brokers.group_offsets(group, where, timeout=_REACH_SECONDS)
 
@@ -209,5 +212,5 @@ def _offset(found: Mapping[TopicPartition, OffsetAndTimestamp | None], one: Topi
 
 
 def _hexadecimal(topic_id: str) -> str:
-    """An id as progress keeps it, from how Kafka's tools write it."""
+    """A topic id as progress stores it, from Kafka's base64 form."""
     return base64.urlsafe_b64decode(topic_id + "==").hex() if topic_id else ""

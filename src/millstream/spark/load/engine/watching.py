@@ -1,4 +1,4 @@
-"""How far a load is, for whoever watches: read by other threads while it works."""
+"""The progress of a running load, read by other threads while it works."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LATER_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """How far a load is at a moment."""
+    """The progress of a load at one moment."""
 
     state: str = "starting"
     loaded: int = 0
     rejected: int = 0
     offsets_done: int = 0
-    """Offsets that this run has committed, and about how many its tasks have read since."""
+    """Offsets that this run has committed, plus an estimate of what its tasks have read since."""
     offsets_left: int = 0
-    """What lies between that and the ends of the logs, of the partitions that are ours."""
+    """Offsets between that and the ends of the logs, of the partitions that it owns."""
     partitions: int = 0
     cycles: int = 0
     seconds: float = 0.0
@@ -38,9 +38,9 @@ class LoadSnapshot:
 
 
 class TaskWatch:
-    """Looks at Spark's tasks while a job runs: says when they have begun, and what part is done.
+    """Watches Spark's tasks while a job runs: calls ``running`` when they have started, and keeps ``done``.
 
-    Spark Connect does not tell; there they are taken to run as soon as they were asked for.
+    Spark Connect does not report tasks; there they count as running at once.
     """
 
     def __init__(self, spark: Any, running: Callable[[], None]) -> None:
@@ -50,14 +50,14 @@ class TaskWatch:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._watch, name="millstream-load-watch", daemon=True)
         self.done = 0.0
-        """The part of the tasks that have ended."""
+        """The part of the tasks that have ended, 0 to 1."""
 
     def __enter__(self) -> TaskWatch:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raises what the observer has raised, unless something else went wrong."""
+        """Raise what ``running`` has raised, unless the block has raised something itself."""
         self._over.set()
         self._thread.join()
         if self._error is not None and kind is None:
@@ -73,24 +73,24 @@ class TaskWatch:
         if jobs.is_connect(self._spark):
             self._running()
             return
-        told = False
+        reported = False
         tracker = self._spark.sparkContext.statusTracker()
         pause = _LOOK_SECONDS
         while not self._over.wait(pause):
             try:
                 completed, every = _tasks_of(tracker)
             except Exception as error:  # noqa: BLE001 - Spark may be ending; the job itself says so
-                log.debug("Spark does not tell how its tasks stand: %s", error)
+                log.debug("Spark does not report its tasks: %s", error)
                 continue
             self.done = completed / max(1, every)
-            # A stage that runs has tasks: Spark tells how many with a delay, and of a short one never.
-            if not told and every > 0:
-                told, pause = True, _LATER_SECONDS
+            # Spark reports the tasks of a running stage with a delay, and those of a short one never.
+            if not reported and every > 0:
+                reported, pause = True, _LATER_SECONDS
                 self._running()
 
 
 def _tasks_of(tracker: Any) -> tuple[int, int]:
-    """How many tasks of the stages that run have ended, and how many these have in all."""
+    """How many tasks of the active stages have completed, and how many there are."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)

@@ -1,7 +1,7 @@
-"""Reads checks that are simple: comparisons of columns with constants, joined by AND, OR and NOT.
+"""Parses simple checks: comparisons of columns with constants, joined by AND, OR and NOT.
 
-Only what surely means the same here as in Spark is read; for everything else there is Spark. A column is
-known by its exact name, so that no setting of a session can make a difference.
+Only what certainly means the same as in Spark is parsed; everything else is left to Spark. Column names must
+match exactly, so that no session setting can make a difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.spark.load.pipeline.formats.texts import read_date
 
 
 class NotSimpleError(Exception):
-    """The check is not one of those that are understood here."""
+    """The check is not a simple one: leave it to Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number, text, date or truth value; ``double`` says that Spark takes the number for a DOUBLE."""
+    """A number, text, date or boolean."""
 
     value: int | Decimal | float | str | bool | date
 
@@ -60,7 +60,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of unknown it is unknown."""
+    """NOT; of null it is null."""
 
     condition: Condition
 
@@ -90,21 +90,21 @@ _KEYWORDS: Final = {
     "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE", "CASE", "EXISTS", "INTERVAL",
 }  # fmt: skip
 _NOT_A_NAME: Final = re.compile(r"current_\w+|user|session_user|localtime(stamp)?", re.IGNORECASE)
-"""Functions that Spark knows without parentheses."""
+"""Functions that Spark accepts without parentheses."""
 _MOST_DIGITS: Final = 15
-"""Numbers of so few digits are exact in every type that they are compared in."""
+"""Numbers with at most this many digits are exact in every type that they are compared in."""
 _DEEPEST: Final = 50
 
 
 def parse(text: str, columns: Mapping[str, Any]) -> Condition:
-    """The condition, if it is simple; raises NotSimpleError."""
+    """The condition of a simple check; raises NotSimpleError for others."""
     return _CheckParser(text, columns).condition()
 
 
 def names_in(text: str) -> list[str]:
-    """The columns that a check names, whether they are there or not; none of a check that is not simple.
+    """The columns that a simple check names, whether they exist or not; empty for other checks.
 
-    Words that Spark takes for something else without any column of that name are left out.
+    Names that Spark also knows as functions are left out.
     """
     names = _AnyName()
     try:
@@ -115,7 +115,7 @@ def names_in(text: str) -> list[str]:
 
 
 class _AnyName(dict[str, Any]):
-    """Columns of whatever name."""
+    """Contains every name, and remembers which were looked up."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -145,7 +145,7 @@ class _CheckParser:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)][1]
 
     def _word(self, *words: str) -> bool:
-        """Go past these key words or signs if they come next."""
+        """Consume these keywords or signs if they come next."""
         for ahead, word in enumerate(words):
             if self._kind(ahead) not in ("word", "sign") or self._text(ahead).upper() != word:
                 return False
@@ -192,7 +192,7 @@ class _CheckParser:
         return self._test(left)
 
     def _test(self, left: ColumnRef | Constant) -> Condition:
-        """What follows an operand in words, or nothing: then it is a truth value itself."""
+        """A predicate in words after an operand; without one the operand must be a boolean itself."""
         if isinstance(left, Constant):
             if isinstance(left.value, bool):
                 return left
@@ -285,7 +285,7 @@ def _negated(condition: Condition, negated: bool) -> Condition:
 
 
 def _number(text: str) -> int | Decimal | float:
-    """As Spark: with an exponent it is a DOUBLE, with a point a DECIMAL."""
+    """As in Spark: with an exponent it is a DOUBLE, with a point a DECIMAL."""
     if sum(sign.isdigit() for sign in text) > _MOST_DIGITS:
         raise NotSimpleError
     if "e" in text.lower():

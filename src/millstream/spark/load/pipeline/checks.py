@@ -1,7 +1,7 @@
-"""Checks inside the task: conditions over whole columns, with exactly Spark's meaning.
+"""Evaluates simple checks inside the task, over Arrow columns, with exactly Spark's semantics.
 
-A row passes a check that is true; false and unknown (null) reject it. What cannot be done here for sure is
-left to Spark (``compile_checks`` gives None), and ``tests/spark/pipeline/test_checks.py`` compares the two.
+A row passes a check that is true; false and null reject it. Checks that may differ from Spark's semantics are
+left to Spark (``compile_checks`` returns None); ``tests/spark/pipeline/test_checks.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Evaluate = Callable[["pa.RecordBatch"], "pa.BooleanArray"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition that can be evaluated here."""
+    """A check that can be evaluated without Spark."""
 
     text: str
     evaluate: Evaluate
@@ -38,7 +38,7 @@ class Check:
 def compile_checks(checks: Sequence[str], schema: pa.Schema) -> tuple[Check, ...] | None:
     """All checks, ready to run over rows of this schema; None when one of them needs Spark.
 
-    Raises ConfigError for one that is simple, and names a column that is not there.
+    Raises ConfigError for a simple check that names an unknown column.
     """
     try:
         return tuple(Check(text, compile_check(text, schema)) for text in checks)
@@ -67,7 +67,7 @@ def compile_check(text: str, schema: pa.Schema) -> Evaluate:
 
 
 def failures(checks: Sequence[Check], rows: pa.RecordBatch) -> tuple[Any, list[str]]:
-    """A mask of the rows that fail (None: none does), and their reasons, in order."""
+    """A mask of the rows that fail, and their reasons in order; None if none fails."""
     passed = [(check.text, _true(check.evaluate(rows))) for check in checks]
     failed = reduce(operator.or_, (~mask for _, mask in passed))
     if not failed.any():
@@ -78,7 +78,7 @@ def failures(checks: Sequence[Check], rows: pa.RecordBatch) -> tuple[Any, list[s
 
 
 def reason(failed: Any) -> str:
-    """Why a row is rejected that fails these checks."""
+    """The reason of a row that fails these checks."""
     return "; ".join(FAILED + text for text in failed)
 
 
@@ -190,7 +190,7 @@ def _above(name: str, scalar: pa.Scalar, compare: Any) -> Evaluate:
 
 
 def _same_kind(left: Any, right: Any) -> None:
-    """Two columns are compared here only where that takes no conversion, and knows no NaN."""
+    """Raise NotSimpleError for two columns whose comparison needs a conversion or knows NaN."""
     import pyarrow as pa
 
     alike = left == right and not pa.types.is_floating(left)
@@ -200,7 +200,7 @@ def _same_kind(left: Any, right: Any) -> None:
 
 
 def _operands(kind: Any, value: Any) -> tuple[Callable[[Any], Any], pa.Scalar]:
-    """What to do with the column, and the constant in the same type."""
+    """How the column is cast, and the constant in the same type."""
     import pyarrow as pa
 
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -227,7 +227,7 @@ def _exact_double(value: float | Decimal) -> float:
 
 
 def _decimals(kind: Any, value: Decimal) -> tuple[Callable[[Any], Any], pa.Scalar]:
-    """A type that holds both exactly."""
+    """Cast to a decimal type that holds both exactly."""
     import pyarrow as pa
 
     exponent = value.as_tuple().exponent

@@ -11,7 +11,7 @@ from millstream.spark.reading.schema import RAW as RAW
 from millstream.spark.reading.schema import rejected_schema as rejected_schema
 
 POSITIONS: Final = ("_topic", "_partition", "_offset", "_timestamp")
-"""Which record a row came from: the last columns of a table with a schema."""
+"""The record that a row came from: the last columns of a table with a schema."""
 REJECTED: Final = (*RAW, "reason", "rejected_at")
 
 
@@ -31,7 +31,7 @@ def position_fields() -> Any:
 
 
 def with_positions(fields: Sequence[Any]) -> Any:
-    """The Arrow schema of these fields, and behind them where a row came from."""
+    """The Arrow schema of these fields, followed by the positions."""
     import pyarrow as pa
 
     return pa.schema([*fields, *position_fields()])

@@ -1,7 +1,7 @@
-"""Columns in Spark's DDL, and the Arrow types that are exactly theirs.
+"""Parses a schema in Spark's DDL into exact Arrow types, and renders it.
 
-Spark reads DDL only inside a running JVM, or through a server. A load wants to say at once what is wrong with
-its schema, so the part that tables need is read here. A test compares it with Spark's own parser.
+Spark parses DDL only inside a running JVM or through a server. A load reports an invalid schema at once, so
+the part of DDL that tables need is parsed here. A test compares it with Spark's own parser.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _simple_types() -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """The Arrow schema of this DDL. Raises ConfigError that names the column and what is wrong with it."""
+    """The Arrow schema of this DDL. Raises ConfigError that names the column and the problem."""
     return _SchemaParser(text).schema()
 
 
 class _SchemaParser:
-    """Recursive descent over the tokens; errors show where it stopped."""
+    """A recursive descent parser; errors say where it stopped."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -73,7 +73,7 @@ class _SchemaParser:
         return pa.schema(fields)
 
     def _scan(self) -> list[tuple[str, str]]:
-        """Pairs of kind and text."""
+        """The tokens, as pairs of kind and text."""
         found: list[tuple[str, str]] = []
         at = 0
         end = len(self._text.rstrip())
@@ -97,7 +97,7 @@ class _SchemaParser:
         return token
 
     def _take(self, *words: str) -> bool:
-        """Go past these words if they come next."""
+        """Consume these words if they come next."""
         ahead = [text.upper() for _, text in self._tokens[self._at : self._at + len(words)]]
         if ahead != list(words):
             return False
@@ -194,8 +194,8 @@ class _SchemaParser:
             self._expect(")", f"the DECIMAL of {column}")
         if not 0 < precision <= 38 or scale > precision:
             raise setting_error(
-                f"schema: the column {column} is DECIMAL({precision},{scale}): at most 38 digits, of which "
-                "no more than all behind the point"
+                f"schema: the column {column} is DECIMAL({precision},{scale}): the precision is at "
+                "most 38, the scale at most the precision"
             )
         return pa.decimal128(precision, scale)
 
@@ -207,7 +207,7 @@ class _SchemaParser:
 
 
 def type_name(kind: Any) -> str:
-    """An Arrow type in the words of the DDL: ``ARRAY<LONG>``."""
+    """An Arrow type in DDL: ``ARRAY<LONG>``."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):

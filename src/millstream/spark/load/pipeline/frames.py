@@ -1,9 +1,9 @@
-"""The other route: records pass through a DataFrame, for checks that only Spark understands and for SQL.
+"""The DataFrame route, for checks that only Spark can evaluate and for SQL.
 
-First stage: tasks read and parse their pieces, and hand Spark the rows beside the records they came from.
-Then Spark evaluates the checks. Last stage: tasks write what is good, and what is not with its reason.
-Without SQL these are one pass, in which the partitions of the DataFrame stay the pieces. With SQL the parsed
-rows are kept by Spark, as they are needed twice: for the rejected rows, and for the query.
+First stage: tasks read and parse their pieces, and return rows beside the records they came from. Then Spark
+evaluates the checks. Last stage: tasks write good rows, and rejected rows with their reasons. Without SQL
+this is one pass, in which each partition of the DataFrame is a piece. With SQL the parsed rows are persisted,
+as they are needed twice: for the rejected rows, and for the query.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ParseTask:
     shaping: Shaping
 
     def read(self, index: int) -> Iterator[pa.RecordBatch]:
-        """The records of a piece, shaped: good ones and others."""
+        """The rows of a piece, good and rejected, beside their records."""
         keep_freed()
         piece = self.pieces[index]
         shaper = Shaper(self.shaping)
@@ -65,7 +65,7 @@ def beside(batch: pa.RecordBatch, shaped: Shaped, index: int) -> pa.RecordBatch:
     row_columns = shaped.rows.columns
     reasons = pa.nulls(count, pa.string())
     if shaped.places is not None:
-        # Where the row of each record is; those without one point nowhere.
+        # The index of each record's row; -1 for those without one.
         where = np.full(count, -1, np.int64)
         where[shaped.places] = np.arange(len(shaped.places))
         chosen = pa.array(where, mask=where < 0)
@@ -83,7 +83,7 @@ def _record(batch: pa.RecordBatch) -> pa.StructArray:
 
 
 def parsed(spark: Any, task: ParseTask) -> Any:
-    """A DataFrame of rows beside records, with all reasons known, and a partition for each piece."""
+    """A DataFrame of rows beside records, with reasons for rejected ones, and a partition for each piece."""
     count = len(task.pieces)
     numbers = spark.range(0, count, 1, count)
     frame = numbers.mapInArrow(_reading(task), parsed_ddl(task.shaping))
@@ -93,7 +93,7 @@ def parsed(spark: Any, task: ParseTask) -> Any:
 
 
 def parsed_ddl(shaping: Shaping) -> str:
-    """The columns of the first stage. All may be null: a rejected record has no row."""
+    """The columns of the first stage. All are nullable: a rejected record has no row."""
     import pyarrow as pa
 
     shaper = Shaper(shaping)
@@ -104,7 +104,7 @@ def parsed_ddl(shaping: Shaping) -> str:
 
 
 def reason_column(checks: Sequence[str]) -> Any:
-    """What was wrong before, or else which checks are not true; null where nothing is wrong."""
+    """The reason so far, or else which checks are not true; null for a good row."""
     from pyspark.sql import functions
 
     failed = [
@@ -138,10 +138,10 @@ class WriteTask:
     shaping: Shaping
     schema: pa.Schema
     with_rows: bool = True
-    """Whether ``write_pieces`` writes rows, or only those that are rejected."""
+    """Whether ``write_pieces`` writes good rows too, or only rejected ones."""
 
     def write_pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PieceResult]:
-        """Rows beside records, of one piece: its number is that of the partition."""
+        """Write rows beside records, of one piece: its index is that of the partition."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -160,7 +160,7 @@ class WriteTask:
         yield self._written(index, batches, write)
 
     def write_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PieceResult]:
-        """Rows that a query made, of any pieces; a partition without any writes nothing."""
+        """Write the rows of a query's result, of any pieces; a partition without rows writes nothing."""
         partitioning = table_partitioning(self.shaping, self.schema)
         filled = iter(batch for batch in batches if batch.num_rows)
         first = next(filled, None)
@@ -180,7 +180,7 @@ class WriteTask:
         yield self._written(None, everything(), write)
 
     def _check_positions(self, rows: pa.RecordBatch) -> None:
-        """A query that changes positions would put rows where no rewind finds them: raise instead."""
+        """Raise if a query changed positions: a rewind could not find such rows."""
         import pyarrow.compute as pc
 
         names = columns.POSITIONS[:3] if "_offset" in self.schema.names else columns.RAW[:3]
@@ -194,7 +194,9 @@ class WriteTask:
         if known is not None and known.false_count:
             place = known.to_pylist().index(False)
             position = ", ".join(str(column[place]) for column in (topics, partitions, offsets))
-            raise MisuseError(f"sql gives a row the position {position}, which is none of its records'")
+            raise MisuseError(
+                f"sql gives a row the position {position}, which is not that of any of its records"
+            )
 
     def _written(
         self,
@@ -214,7 +216,7 @@ class WriteTask:
             raise
 
     def divided(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
-        """The good rows, and the rejected ones, of rows beside records."""
+        """Split rows beside records into good rows and rejected rows."""
         import pyarrow as pa
 
         names = batch.schema.names
@@ -234,7 +236,7 @@ class WriteTask:
         return good, rejected_rows(flat, range(flat.num_rows), said)
 
     def _accepted(self, good: pa.RecordBatch, reasons: pa.StringArray) -> tuple[pa.RecordBatch, Any]:
-        """The rows that the sink can hold, and the reasons with those of the others."""
+        """The rows that the sink can hold, and the reasons with those of rows that it refuses."""
         import pyarrow.compute as pc
 
         refused = refusals(self.writer, good) if self.with_rows else None
@@ -245,7 +247,7 @@ class WriteTask:
 
 
 def _spans(pieces: Sequence[Piece]) -> dict[tuple[str, int], tuple[int, int]]:
-    """From where to where the pieces of each partition go."""
+    """The first and last offset of each partition's pieces."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for piece in pieces:
         part = piece.range
@@ -263,10 +265,10 @@ def _stage(write: Callable[[Iterable[pa.RecordBatch]], Iterator[PieceResult]]) -
 
 
 def write_pieces(frame: Any, task: WriteTask) -> list[PieceResult]:
-    """Write rows and rejected rows of a parsed frame, in tasks of a piece each."""
+    """Write rows and rejected rows of a parsed frame, one piece per task."""
     return results(frame.mapInArrow(_stage(task.write_pieces), RESULT_DDL).collect())
 
 
 def write_rows(frame: Any, task: WriteTask) -> list[PieceResult]:
-    """Write the rows of a query's frame."""
+    """Write the rows of a query's result."""
     return results(frame.mapInArrow(_stage(task.write_rows), RESULT_DDL).collect())

@@ -1,7 +1,7 @@
-"""The fused route: one task fetches, shapes and writes, and only says what it wrote.
+"""The fused route: one Python task fetches, parses and writes, and returns only what it wrote.
 
-No row passes through the JVM. A task is a pure function of its pieces: run twice, it writes the same rows
-into files (or whatever the sink has) that nobody sees until the driver commits one of them.
+No row passes through the JVM. A task is a pure function of its pieces: run twice, it writes the same rows,
+which stay invisible until the driver commits one of the two results.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a task loads, alone or with others."""
+    """A range that a task loads, alone or with others."""
 
     range: OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """What became of one piece, or of several."""
+    """What a task wrote for one piece, or for several."""
 
     piece: int | None
-    """Its place in the list that was given; None where several pieces were written together."""
+    """Its index in the list of pieces; None if several pieces were written together."""
     written: Written
     records: int
-    """How many were read."""
+    """Records read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedTask:
-    """All that a task needs; pickled into it."""
+    """What a task needs; pickled into it."""
 
     settings: Mapping[str, object]
     pieces: Sequence[Piece]
@@ -58,9 +58,9 @@ class FusedTask:
     shaping: Shaping
 
     def run(self, share: Sequence[int]) -> PieceResult:
-        """Load these pieces, of which there must be some, one after the other into one output.
+        """Load these pieces, at least one, one after the other into one output.
 
-        Raises TaskFailedError with the range of the one at fault, after it has cleaned up.
+        Raises TaskFailedError with the range that failed, after cleaning up.
         """
         keep_freed()
         output: TaskOutput | None = None
@@ -97,7 +97,7 @@ class FusedTask:
 
 
 def run(spark: Any, task: FusedTask) -> list[PieceResult]:
-    """Share out the pieces among tasks, and wait for all of them."""
+    """Distribute the pieces over tasks, and wait for all of them."""
     shares = shares_of([piece.range for piece in task.pieces], cores_of(spark))
     if not shares:
         return []
@@ -106,18 +106,16 @@ def run(spark: Any, task: FusedTask) -> list[PieceResult]:
 
 
 def _run_plainly(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult] | None:
-    """As an RDD: there is nothing to plan and no code to generate, which costs Java more than all the rest.
+    """Run as an RDD job: Spark plans no query and generates no code, which costs more than all the rest.
 
-    None where Spark cannot make one: its directory for temporary files was cleaned up, or has no room.
+    None if Spark cannot: its directory for temporary files was deleted, or is full.
     """
     try:
         numbers = spark.sparkContext.parallelize(range(len(shares)), len(shares))
     except OSError as error:
-        log.warning(
-            "the tasks run as a query, as Spark cannot write what it needs for a plain job: %s", error
-        )
+        log.warning("the tasks run as a query, as Spark cannot write the files of an RDD job: %s", error)
         return None
-    # Pickled here, as the serializer of the user's context may not know how.
+    # Pickled here, as the serializer of the user's context may not be able to.
     found = numbers.map(lambda number: pickle.dumps(task.run(shares[number]))).collect()
     return _in_order([pickle.loads(result) for result in found])
 
@@ -129,7 +127,7 @@ def _run_as_query(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) 
 
 
 def results(found: Sequence[Any]) -> list[PieceResult]:
-    """What tasks answered, in the order of the pieces."""
+    """The results that tasks returned, in the order of the pieces."""
     return _in_order(
         [
             PieceResult(None if row.piece < 0 else row.piece, pickle.loads(row.written), row.records)
@@ -144,7 +142,7 @@ def _in_order(found: Sequence[PieceResult]) -> list[PieceResult]:
 
 
 def answer(result: PieceResult) -> pa.RecordBatch:
-    """A result, as a task hands it to Spark."""
+    """A result as a batch that a task returns to Spark."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_pydict(

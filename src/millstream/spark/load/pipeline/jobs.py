@@ -1,4 +1,4 @@
-"""Spark jobs that another thread can interrupt, and what is to be read from their failures."""
+"""Spark jobs that another thread can interrupt, and the errors of their tasks."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class TaskFailedError(MillstreamError):
 
     @classmethod
     def of(cls, part: OffsetRange | None, error: BaseException) -> TaskFailedError:
-        """What a task raises, so that the driver finds the range and the reason in Spark's message.
+        """The error for a task to raise: the driver finds its range and reason in Spark's message.
 
-        ``part`` is None for a task that writes what a query made, of any ranges.
+        ``part`` is None for a task that writes a query's result, of any ranges.
         """
         kind = type(error).__name__
-        reason = _sendable(str(error)) or "it does not say why"
+        reason = _sendable(str(error)) or "no reason given"
         return cls(f"{_QUERY if part is None else part}: {kind}: {reason}", part, kind)
 
     @classmethod
     def fail(cls, part: OffsetRange | None, error: Exception) -> NoReturn:
-        """Raise ``of`` these in a task, with the cause where Spark can send its words to the driver.
+        """Raise ``of`` these in a task, with the cause if Spark can send its traceback to the driver.
 
-        What is no UTF-8, such as the name of a file, would end Spark's worker in a way that Spark waits for.
+        Text that is not UTF-8, such as a file name, would crash Spark's worker and make Spark hang.
         """
         words = "".join(traceback.format_exception(error))
         raise cls.of(part, error) from (error if words == _sendable(words) else None)
 
 
 class JobInterruptedError(MillstreamError):
-    """The Spark job was interrupted on purpose: nothing of it counts."""
+    """The Spark job was interrupted on purpose; its result is dropped."""
 
 
 def _sendable(text: str) -> str:
@@ -52,7 +52,7 @@ def _sendable(text: str) -> str:
 _QUERY: Final = "rows of the query"
 _FAILED: Final = re.compile(
     rf"{TaskFailedError.__name__}: ((?:(\S+)-(\d+) \[(\d+), (\d+)\)|{_QUERY}): (\w+): .*?)"
-    r"(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE: |\nDriver stack|\Z)",  # where Spark's own words go on
+    r"(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE: |\nDriver stack|\Z)",  # where Spark's own text continues
     re.DOTALL,
 )
 _LOST: Final = re.compile(
@@ -60,12 +60,12 @@ _LOST: Final = re.compile(
     r"|Spark cannot rollback the ResultStage[^\n]*|java\.net\.SocketException[^\n]*|Connection reset[^\n]*"
     r"|java\.io\.IOException: Broken pipe[^\n]*|No port number in [^\n]*"
 )
-"""How Spark tells that processes of its own died, once too often for it to run their tasks again."""
+"""How Spark says that its processes died, more often than it retries tasks."""
 _INTERRUPTED: Final = re.compile(r"cancelled job tags?|OPERATION_CANCELED|cancelled part of", re.IGNORECASE)
 
 
 _CONNECT_CORES: Final = 8
-"""How many tasks run at a time is not told through Spark Connect: enough for small clusters."""
+"""Assumed parallelism where Spark Connect does not report it: enough for small clusters."""
 
 
 def cores_of(spark: Any) -> int:
@@ -74,15 +74,15 @@ def cores_of(spark: Any) -> int:
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session speaks to Spark through Spark Connect."""
+    """Whether the session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 @contextmanager
 def tagged(spark: Any, tag: str) -> Iterator[None]:
-    """Jobs that this thread starts inside can be ended by ``interrupt`` with the same tag.
+    """Jobs that this thread starts inside can be cancelled by ``interrupt`` with the same tag.
 
-    Failures come out as TaskFailedError, where a task of ours says what happened, or JobInterruptedError.
+    Failures are raised as TaskFailedError, if a task of ours says what happened, or JobInterruptedError.
     """
     add, remove = _tags(spark)
     add(tag)
@@ -95,7 +95,7 @@ def tagged(spark: Any, tag: str) -> Iterator[None]:
 
 
 def interrupt(spark: Any, tag: str) -> None:
-    """End the jobs of this tag, from any thread; nothing happens where there are none."""
+    """Cancel the jobs of this tag, from any thread; does nothing if there are none."""
     if is_connect(spark):
         spark.interruptTag(tag)
     else:
@@ -113,7 +113,7 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, MillstreamError):
         return error
     text = str(error)
-    found = _FAILED.search(text)  # first, as a task may say anything
+    found = _FAILED.search(text)  # first, as a task's error may contain any text
     if found is None and _INTERRUPTED.search(text):
         return JobInterruptedError()
     if found is None:

@@ -1,8 +1,8 @@
-"""How a table is divided into partitions: by its columns, or by parts of a date or time.
+"""The partition columns of a table: its own columns, or ones derived from a date or time.
 
 ``partition_by=["country"]`` names a column. ``partition_by=["date(_timestamp) AS day"]`` adds one: the day of
 the record's timestamp. The functions are date, year, month, day and hour, always of UTC: the same record goes
-to the same partition wherever and whenever it is loaded. Anything else is for SQL to derive.
+to the same partition wherever and whenever it is loaded. Derive anything else with SQL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FUNCTIONS: Final = ("date", "year", "month", "day", "hour")
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A column of the table that is made from another one."""
+    """A partition column that is derived from another column."""
 
     name: str
     function: str
@@ -46,7 +46,7 @@ class Derived:
 
 
 class Partitioning:
-    """The partition columns of a table with these columns. Raises ConfigError that names a wrong one."""
+    """The partition columns of a table of this schema. Raises ConfigError that names an invalid one."""
 
     def __init__(self, partition_by: Sequence[str], schema: pa.Schema) -> None:
         self.names: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Partitioning:
             self.schema = self.schema.append(one.field())
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the derived columns behind the others."""
+        """The rows with the derived columns appended."""
         import pyarrow as pa
 
         if not self.derived:

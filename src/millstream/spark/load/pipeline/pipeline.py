@@ -1,8 +1,8 @@
-"""From ranges of offsets to rows in a sink's hands, by Spark tasks; nothing here commits anything.
+"""Turns ranges of offsets into rows that a sink can commit, by Spark tasks.
 
-Two routes give the same tables. The fused one (``fused``) does everything inside one Python task and is
-taken whenever the task can: raw landing, and parsing with checks that are simple comparisons. The other
-(``frames``) goes through a DataFrame, for checks that only Spark understands and for SQL.
+Two routes give the same tables. The fused one (``fused``) does everything inside one Python task: raw
+records, and parsing with checks that are simple comparisons. The other (``frames``) goes through a DataFrame,
+for checks that only Spark can evaluate and for SQL.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRows:
-    """What came of records that were tried again."""
+    """Rejected records that were parsed and checked again."""
 
     good: list[int]
-    """Which of them are good now."""
+    """The indexes of those that are good now."""
     rows: pa.RecordBatch
     reasons: Mapping[int, str]
-    """Of the others, by their places."""
+    """Why the others are rejected, by index."""
 
 
 class Pipeline:
-    """How a load turns pieces into rows. Holds no connection and no session; may be used for many cycles."""
+    """How a load turns pieces into rows. Holds no connection and no session; used for many cycles."""
 
     def __init__(self, shaping: Shaping) -> None:
         """Check all that can be checked without Spark; raises ConfigError that names the column."""
@@ -50,24 +50,24 @@ class Pipeline:
 
     @property
     def is_fused(self) -> bool:
-        """Whether everything happens inside of one task."""
+        """Whether one task does everything, without a DataFrame."""
         return self.shaping.sql is None and self._shaper.checks_here
 
     @property
     def needs_spark_for_tables(self) -> bool:
-        """Whether only Spark can say what the tables look like, or whether the checks make sense."""
+        """Whether Spark is needed to know the tables' columns, or to validate the checks."""
         return not self.is_fused
 
     @property
     def aggregates(self) -> bool:
-        """Whether rows stand for whole pieces, as a query made them; known once ``tables`` was called.
+        """Whether the query's rows aggregate whole pieces; known once ``tables`` was called.
 
         Such a row is stamped with the first offset of its piece: a rewind must start at one.
         """
         return self._query is not None and self._query.aggregates
 
     def tables(self, spark: Any) -> Tables:
-        """The shape of what it writes. Raises ConfigError where Spark refuses a check or the SQL.
+        """The tables that it writes. Raises ConfigError if Spark refuses a check or the SQL.
 
         ``spark`` may be None unless ``needs_spark_for_tables``.
         """
@@ -107,10 +107,10 @@ class Pipeline:
         writer: TaskWriter,
         tag: str,
     ) -> list[PieceResult]:
-        """Shape and write all pieces, a task each or more, and wait for them.
+        """Parse, check and write all pieces in Spark tasks, and wait for them.
 
         Raises TaskFailedError when a task failed for good, JobInterruptedError after ``interrupt`` with the
-        same ``tag``. Whatever was written then stays invisible.
+        same ``tag``. What was written then stays invisible.
         """
         if not pieces:
             return []
@@ -140,7 +140,7 @@ class Pipeline:
             frame.unpersist()
 
     def again(self, spark: Any, batch: pa.RecordBatch) -> ReplayedRows:
-        """Shape records that were rejected before (columns of a raw table), here in the driver.
+        """Parse and check records that were rejected before (columns of a raw table), here in the driver.
 
         ``spark`` may be None where ``is_fused``. A query must not aggregate.
         """
@@ -165,7 +165,7 @@ class Pipeline:
             reasons = found.column(frames.REASON).combine_chunks()
             rows = found.filter(reasons.is_null()).select(self._shaper.schema.names)
         else:
-            # The same rows, in two looks at them: nothing is read again that could have changed.
+            # Two queries over the same rows: nothing is read again that could have changed.
             reasons = frame.select(frames.REASON).toArrow().column(0).combine_chunks()
             rows = sql.result(spark, self.shaping, frame)
         schema = self._written_schema()

@@ -1,4 +1,4 @@
-"""Spark's schemas as Arrow's, exactly; and Arrow batches that came from Spark, as the tables want them."""
+"""Spark schemas as exact Arrow schemas, and batches from Spark cast to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: Any, what: str) -> pa.Schema:
-    """The Arrow schema of a DataFrame's. Raises ConfigError, which begins with ``what``, for other types."""
+    """The Arrow schema of a DataFrame's schema. Raises ConfigError for others, beginning with ``what``."""
     import pyarrow as pa
 
     fields: list[Any] = []
@@ -45,12 +45,12 @@ def _type(given: Any, column: str, what: str) -> Any:
     except ConfigError as error:
         hint = ": CAST it to one" if given == "void" else ""
         raise setting_error(
-            f"{what} has a column {column} of type {given}, which no table has{hint}"
+            f"{what} has a column {column} of type {given}, which a table cannot have{hint}"
         ) from error
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch from Spark in exactly this schema: zones, names inside of lists and nullability are ours."""
+    """A batch from Spark in exactly this schema: time zones, list fields and nullability may differ."""
     import pyarrow as pa
 
     arrays = [_conformed(batch.column(place), field.type) for place, field in enumerate(schema)]

@@ -1,9 +1,9 @@
-"""SQL over the good rows of a cycle: a view named ``batch``, and rows that still say where they came from.
+"""Runs the user's SQL over the good rows of a cycle, as a view named ``batch``.
 
-A query that keeps the columns of positions (``_topic``, ``_partition``, ``_offset``; for raw records without
-underscores) makes rows that belong to records, and runs once for all pieces. Any other query, as a rule one
+A query that keeps the position columns (``_topic``, ``_partition``, ``_offset``; for raw records without
+underscores) makes rows that belong to records, and runs once for all pieces. Any other query, usually one
 that counts or sums, runs for each piece on its own; its rows are stamped with the piece: topic, partition and
-first offset. So they, too, can be found and replaced when the piece is loaded again.
+first offset. So they can be found and replaced when the piece is loaded again.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 VIEW: Final = "batch"
 _BESIDE: Final = (frames.RECORD, frames.REASON, frames.PIECE)
 _AT_A_TIME: Final = 32
-"""So many pieces are one job: Spark's planning takes longer than in proportion for many more."""
+"""Pieces in one job: with many more, Spark's planning time grows faster than linearly."""
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """What a query makes."""
+    """What a query returns."""
 
     schema: pa.Schema
-    """The rows as they are written, stamped if they must be."""
+    """The rows as they are written, stamped if they aggregate."""
     aggregates: bool
-    """Whether rows stand for pieces rather than records."""
+    """Whether rows aggregate pieces rather than belong to records."""
 
 
 def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
-    """Ask Spark what the query makes of rows of this schema; raises ConfigError with its reason."""
+    """Let Spark analyse the query over rows of this schema; raises ConfigError with Spark's reason."""
     import pyarrow as pa
 
     empty = spark.createDataFrame([], ddl.render(pa.schema([field.with_nullable(True) for field in rows])))
@@ -77,15 +77,15 @@ def _positions(shaping: Shaping) -> tuple[str, ...]:
 def _check_positions(schema: pa.Schema, shaping: Shaping) -> None:
     for name, field in zip(_positions(shaping), columns.position_fields(), strict=False):
         if not schema.field(name).type.equals(field.type):
-            raise setting_error(f"sql: {name} must stay as it is: it says which record a row came from")
+            raise setting_error(f"sql: {name} must keep its type: it says which record a row came from")
 
 
 def run(
     spark: Any, shaped: QueryShape, frame: Any, task: frames.WriteTask, filled: Container[int]
 ) -> list[PieceResult]:
-    """Run the query over the good rows of a parsed frame, and write what it makes.
+    """Run the query over the good rows of a parsed frame, and write its result.
 
-    ``filled`` are the pieces that had records: of nothing, no sum is made.
+    ``filled`` are the pieces that had records: an empty piece must not become a row with a sum of 0.
     """
     from pyspark.sql import functions
 
@@ -103,7 +103,7 @@ def run(
 
 
 def _good(frame: Any) -> Any:
-    """The rows of a parsed frame that are good, without what stands beside them."""
+    """The good rows of a parsed frame, without the columns of records and reasons."""
     from pyspark.sql import functions
 
     quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns if name not in _BESIDE]
@@ -112,7 +112,7 @@ def _good(frame: Any) -> Any:
 
 
 def result(spark: Any, shaping: Shaping, frame: Any) -> pa.Table:
-    """What the query makes of the good rows of a parsed frame."""
+    """The query's result over the good rows of a parsed frame."""
     with view_of(_good(frame), shaping) as text:
         return spark.sql(text).toArrow()
 
@@ -145,7 +145,7 @@ def _stamped(frame: Any, piece: Piece) -> Any:
 
 @contextmanager
 def view_of(frame: Any, shaping: Shaping) -> Iterator[str]:
-    """The query's text over this frame, whose view has a name that nobody else has."""
+    """The query's text over this frame, which becomes a view of a unique name."""
     name = f"millstream_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
     try:
@@ -164,14 +164,14 @@ def _text(shaping: Shaping, view: str) -> str:
 
 
 def is_spark_error(error: Exception) -> bool:
-    """Whether Spark says that a query or an expression makes no sense."""
+    """Whether Spark refuses a query or an expression."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException)
 
 
 def said(error: Exception) -> str:
-    """Spark's reason, without its plans and pointers."""
+    """Spark's reason, without plans and positions."""
     text = str(error).strip().splitlines()[0]
     text = re.sub(r"\s*;?\s*line \d+,? pos \d+;?\s*$", "", text)
     return re.sub(r"\s*SQLSTATE: \w+\s*(\(line.*\))?;?", "", text).strip()

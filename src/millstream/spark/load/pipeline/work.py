@@ -1,4 +1,4 @@
-"""What a task does with the records it has read: rows to one table, rejected rows to the other."""
+"""Parses and checks batches of records inside a task: rows, and rejected rows with their reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A batch of records, shaped. ``places`` say which of the batch each row is; None: all, in order."""
+    """A batch, parsed and checked. ``places`` are the indexes of the rows' records; None: all, in order."""
 
     rows: pa.RecordBatch
     places: NDArray[np.int64] | None
@@ -33,10 +33,10 @@ class Shaped:
 
 
 class Shaper:
-    """Turns batches of records (the source's columns) into rows. One for each task, used by one thread."""
+    """Turns batches of records (the source's columns) into rows. One per task, used by one thread."""
 
     def __init__(self, shaping: Shaping) -> None:
-        """Raises ConfigError for a schema that makes no sense."""
+        """Raises ConfigError for an invalid schema."""
         self._shaping = shaping
         self._parser = parser_of(shaping)
         self.schema = row_schema(shaping, self._parser)
@@ -44,16 +44,16 @@ class Shaper:
 
     @property
     def checks_here(self) -> bool:
-        """Whether it can do all checks itself."""
+        """Whether it evaluates all checks itself, without Spark."""
         return self._checks is not None
 
     @property
     def read_columns(self) -> list[str]:
-        """Which columns of the source it needs."""
+        """The columns of the source that it needs."""
         return list(columns.RAW if self._shaping.headers else columns.RAW[:-1])
 
     def shape(self, batch: pa.RecordBatch) -> Shaped:
-        """Rows, and the reasons of the others; checks that only Spark understands are left out."""
+        """Rows, and reasons for the others. Checks that only Spark can evaluate are left out."""
         found = self._parsed(batch)
         if not self._checks or not found.rows.num_rows:
             return found
@@ -86,12 +86,12 @@ def row_schema(shaping: Shaping, parser: Any) -> pa.Schema:
 
 
 def table_partitioning(shaping: Shaping, schema: pa.Schema) -> Partitioning:
-    """How rows of this schema are divided."""
+    """The partition columns of rows of this schema."""
     return Partitioning(shaping.partition_by, schema)
 
 
 def rejected_rows(batch: pa.RecordBatch, bad: Sequence[int], reasons: Sequence[str]) -> pa.RecordBatch | None:
-    """The records at these places as rejected rows; None where there are none."""
+    """The records at these indexes as rejected rows; None if there are none."""
     import pyarrow as pa
 
     if not bad:
@@ -109,16 +109,16 @@ def rejected_rows(batch: pa.RecordBatch, bad: Sequence[int], reasons: Sequence[s
 
 
 def refusals(writer: TaskWriter, rows: pa.RecordBatch) -> pa.StringArray | None:
-    """For each row why the sink cannot hold it, null where it can; None where it can hold all.
+    """For each row why the sink cannot hold it, null if it can; None if it can hold all.
 
-    A sink with rules of its own (PostgreSQL has no U+0000 in texts) has a writer that knows them.
+    A sink with rules of its own (PostgreSQL allows no U+0000 in text) has a writer that knows them.
     """
     found = writer.refusals(rows) if rows.num_rows and isinstance(writer, RefusesRows) else None
     return None if found is None or found.null_count == len(found) else found
 
 
 def accepted(shaped: Shaped, writer: TaskWriter, count: int) -> Shaped:
-    """What was shaped of a batch of ``count`` records, with rows that the sink refuses among the bad ones."""
+    """``shaped`` of a batch of ``count`` records, with rows that the sink refuses moved to the bad ones."""
     refused = refusals(writer, shaped.rows)
     if refused is None:
         return shaped
@@ -130,7 +130,7 @@ def accepted(shaped: Shaped, writer: TaskWriter, count: int) -> Shaped:
 
 
 def filtered(rows: pa.RecordBatch, mask: Any) -> pa.RecordBatch:
-    """The rows for which a mask of numpy's is true."""
+    """The rows for which a numpy mask is true."""
     import pyarrow as pa
 
     return rows.filter(pa.array(mask))

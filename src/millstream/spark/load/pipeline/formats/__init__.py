@@ -1,4 +1,4 @@
-"""How values are read: one file for each format, and one that chooses."""
+"""Parsers of values: JSON, CSV and Avro."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def parser_of(shaping: Shaping) -> Parser | None:
-    """What reads the values; None for raw records. Raises ConfigError that names the column."""
+    """The parser of values; None for raw records. Raises ConfigError that names the column."""
     if shaping.is_raw:
         return None
     schema = ddl.parse(shaping.schema) if shaping.schema else None

@@ -1,4 +1,4 @@
-"""Avro values: bare data of a known schema, with or without one of the usual prefixes.
+"""Parses Avro values: a datum of a known schema, with or without one of the usual prefixes.
 
 Values carry no schema of their own, so it must be given: ``avro_schema``, as JSON or as the path of a file.
 The table's columns are the record's fields; with ``schema`` they are the columns named there, which must be
@@ -49,12 +49,12 @@ def schema_text(given: str) -> str:
 
 
 class AvroParser:
-    """Reads batches of Avro values, one by one."""
+    """Parses batches of Avro values, one by one."""
 
     def __init__(self, avro_schema: str, schema: pa.Schema | None, prefix: str) -> None:
         self._read = AvroDeserializer(avro_schema)
         self._prefix = prefix
-        found = columns(self._read.schema)  # in fastavro's form, which has full names everywhere
+        found = columns(self._read.schema)  # as fastavro parsed it, with full names everywhere
         self.schema = found if schema is None else _chosen(schema, found)
         self._columns = [(field.name, converter(field)) for field in self.schema]
 
@@ -71,7 +71,7 @@ class AvroParser:
             datum = self._read(self._body(raw))
         except RejectError:
             raise
-        except Exception as error:  # fastavro raises whatever the bytes make happen
+        except Exception as error:  # fastavro raises any kind of error for invalid bytes
             raise RejectError(f"not Avro of this schema: {str(error) or type(error).__name__}") from error
         row: list[Any] = []
         problems: list[str] = []
@@ -97,7 +97,7 @@ class AvroParser:
 
 
 def _chosen(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """The columns that the user named, if the values have them, of these types."""
+    """The columns of ``schema``, if the Avro record has them, of the same types."""
     for field in schema:
         if field.name not in found.names:
             raise setting_error(f"schema: the Avro record has no field {field.name}")

@@ -1,4 +1,4 @@
-"""Avro's types as Arrow's, and Avro's values as Arrow takes them."""
+"""Avro types as Arrow types, and Avro values as Arrow accepts them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 def columns(schema: Any) -> pa.Schema:
-    """The Arrow schema of a record's fields; raises ConfigError that names a field with no such type."""
+    """The Arrow schema of a record's fields; raises ConfigError for a type that is not supported."""
     import pyarrow as pa
 
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
@@ -30,7 +30,7 @@ def columns(schema: Any) -> pa.Schema:
 
 
 class _Types:
-    """Goes through a schema; remembers what was named on the way."""
+    """Walks a schema, and remembers its named types."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def _scalar(given: Mapping[str, Any], path: str) -> Any:
     }
     if logical in ("time-millis", "time-micros") or given["type"] not in types:
         raise setting_error(
-            f"avro_schema: {path} is of type {logical or given['type']}, which no column can be"
+            f"avro_schema: {path} is of type {logical or given['type']}, which a column cannot be"
         )
     return logical_types.get(str(logical), types[given["type"]])
 
@@ -121,7 +121,7 @@ def _scalar(given: Mapping[str, Any], path: str) -> Any:
 
 
 def converter(field: Any) -> Convert:
-    """How a value of this column is taken over."""
+    """The function that converts values of this column."""
     convert = _convert(field.type)
     needed = not field.nullable
 

@@ -1,8 +1,8 @@
-"""CSV, a block at a time: ``csv_rows`` says what is right, and this is how it becomes fast.
+"""Parses CSV values in blocks, for speed; ``csv_rows`` defines what is valid.
 
-Values without quotes and line breaks, and with as many delimiters as they need, are joined into one text that
-pyarrow cuts into columns of strings. These are then read as their types; a row that does not fit, like every
-value that was sorted out before, is left to the reader of single values.
+Values without quotes and line breaks, and with the right number of delimiters, are joined into one text that
+pyarrow splits into columns of strings. These are then parsed as their types. Rows that do not fit, and values
+that were sorted out before, are parsed one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SMALL: Final = 8
 
 
 class CsvParser:
-    """Reads batches of CSV values."""
+    """Parses batches of CSV values."""
 
     def __init__(self, schema: pa.Schema, delimiter: str, quote: str) -> None:
         self.schema = schema
@@ -51,13 +51,13 @@ class CsvParser:
         return Parsed(merged_rows, good, found.bad, found.reasons)
 
     def _plain(self, values: pa.BinaryArray) -> Any:
-        """Which values are nothing but fields and delimiters, of the right number, in UTF-8."""
+        """Which values are only fields and the right number of delimiters, in UTF-8."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         try:
             strings = values.cast(pa.string())
-        except pa.ArrowInvalid:  # rare: one of them is no text, and the rows are read one by one
+        except pa.ArrowInvalid:  # rare: a value is not UTF-8, so all are parsed one by one
             return np.zeros(len(values), bool)
         right = pc.equal(pc.count_substring(strings, self._delimiter), len(self.schema) - 1)
         for sign in ("\n", "\r", self._quote):
@@ -68,7 +68,7 @@ class CsvParser:
         return right.fill_null(False).to_numpy(zero_copy_only=False).copy()
 
     def _read(self, values: pa.BinaryArray) -> tuple[Any, Any]:
-        """The columns of these lines, and a mask of rows that do not fit; (None, None) if it cannot be."""
+        """The columns of these lines, and a mask of rows that do not fit; (None, None) if pyarrow fails."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -100,7 +100,7 @@ class CsvParser:
 
 
 def _typed(strings: pa.StringArray, field: Any) -> tuple[pa.Array, Any]:
-    """A column of texts in its type, and a mask of those rows that do not fit (or None)."""
+    """A column of texts in its type, and a mask of rows that do not fit (or None)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,7 +129,7 @@ def _typed(strings: pa.StringArray, field: Any) -> tuple[pa.Array, Any]:
 
 
 def _numbers(strings: pa.StringArray, kind: Any, pattern: str) -> tuple[pa.Array, Any]:
-    """Texts of this pattern as numbers; where even one of them is too large, the rest is not trusted."""
+    """Texts of this pattern as numbers; if one of them is too large, all rows are parsed one by one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""CSV, one value at a time: the meaning of the format. ``csv`` gives the same, a block at a time.
+"""Parses CSV values one by one: this defines the format. ``csv`` does the same in blocks.
 
 A value is one line without a header; the schema names its fields, in order. A field may be quoted, and then
 it may hold delimiters, line breaks and doubled quotes. An empty field is null; an empty field in quotes
@@ -27,7 +27,7 @@ _LONGEST_INTEGER: Final = 40
 
 
 class CsvRows:
-    """Reads one value at a time."""
+    """Parses one value at a time."""
 
     def __init__(self, schema: pa.Schema, delimiter: str, quote: str) -> None:
         self.schema = schema
@@ -36,7 +36,7 @@ class CsvRows:
         self._columns = [(field, _reader(field)) for field in schema]
 
     def convert(self, raw: bytes | None) -> list[Any]:
-        """The values of the columns; raises RejectError with all that is wrong."""
+        """The values of the columns; raises RejectError with all problems."""
         fields = self._fields(raw)
         if len(fields) != len(self._columns):
             raise RejectError(f"expected {len(self._columns)} fields, got {len(fields)}")
@@ -100,7 +100,7 @@ def _bare(text: str, quote: str) -> str | None:
 
 
 def _quoted(text: str, at: int, quote: str) -> tuple[str, int]:
-    """The field that begins here, and where it is over."""
+    """The quoted field that begins at ``at``, and the index after it."""
     parts: list[str] = []
     while True:
         end = text.find(quote, at)
@@ -117,7 +117,7 @@ def _reader(field: Any) -> Callable[[str], Any]:
 
     kind = field.type
     if pa.types.is_nested(kind):
-        raise setting_error(f"schema: CSV has no place for {ddl.type_name(kind)} ({field.name}): use JSON")
+        raise setting_error(f"schema: CSV cannot hold {ddl.type_name(kind)} ({field.name}): use JSON")
     if pa.types.is_string(kind):
         return str
     if pa.types.is_boolean(kind):

@@ -1,9 +1,9 @@
-"""JSON, a block at a time: ``json_rows`` says what is right, and this is how it becomes fast.
+"""Parses JSON values in blocks, for speed; ``json_rows`` defines what is valid.
 
-The compiled scan sorts out what does not look like one object each; pyarrow reads the rest in one call. Where
-it refuses, it says at which row, mostly: that row goes to the reader of single values, and the block is read
-on both sides of it. Where it does not say, the block is halved. When too much of a block is bad, all of it is
-read one by one: never much slower than that, and as a rule ten times faster.
+The compiled scan sorts out values that do not look like one object each; pyarrow parses the rest in one call.
+If pyarrow refuses a block it usually names the row: that row is parsed alone, and the block on both sides of
+it. If it names none, the block is halved. If too much of a block is bad, all of it is parsed one by one:
+never much slower than that, and usually ten times faster.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _ROW: Final = re.compile(r"in row (\d+)")
 _SMALL: Final = 8
-"""So few rows are read one by one at once."""
+"""Blocks of fewer rows are parsed one by one at once."""
 _WORTH_COMPILING: Final = 2_048
-"""From so many values on, the compiled scan is worth loading."""
+"""Batches of fewer values do not load the compiled scan."""
 _PATIENCE: Final = 24
-"""One refusal for so many rows is borne, before the rest of the block is read one by one."""
+"""After one refusal per this many rows, the rest of the block is parsed one by one."""
 _BLOCK_BYTES: Final = 32 << 20
 
 
@@ -38,7 +38,7 @@ class _Refused:
 
 
 class JsonParser:
-    """Reads batches of JSON values."""
+    """Parses batches of JSON values."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -112,7 +112,7 @@ def _is_compiled(rows: int) -> bool:
 
 
 class _JsonBlock:
-    """One batch of values on its way."""
+    """One batch of values while it is parsed."""
 
     def __init__(self, parser: JsonParser, values: pa.BinaryArray) -> None:
         self._parser = parser
@@ -142,7 +142,7 @@ class _JsonBlock:
         ]
 
     def _read_all(self) -> None:
-        """Read the plain values: all at once, or on both sides of what is refused."""
+        """Parse the plain values: all at once, or on both sides of refused rows."""
         pending = list(reversed(self._runs()))
         while pending:
             first, last = pending.pop()
@@ -162,7 +162,7 @@ class _JsonBlock:
                 pending += [(first + row + 1, last), (first, first + row)]
 
     def _runs(self) -> list[tuple[int, int]]:
-        """The plain values in runs of bounded size, without those whose text is no UTF-8."""
+        """The plain values in runs of bounded size, without those that are not UTF-8."""
         scanned = self._scanned
         if len(scanned.beyond_ascii) and not _is_utf8(self._values):
             return self._runs_of_utf8()
@@ -227,11 +227,11 @@ def _decodes(raw: bytes) -> bool:
     return True
 
 
-# ---- columns as pyarrow reads them, and what is made of them
+# ---- from the types that pyarrow parses to those of the columns
 
 
 def _readable(kind: Any) -> bool:
-    """Whether pyarrow reads this type, nested or not, with our meaning."""
+    """Whether pyarrow parses this type, nested or not, as ``json_rows`` does."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):
@@ -244,7 +244,7 @@ def _readable(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> bool:
-    """Types that need no look at their values, so that they may stand inside of others."""
+    """Whether values of this type need no check of their own, so that it may be nested."""
     import pyarrow as pa
 
     nested = pa.types.is_list(kind) or pa.types.is_struct(kind)
@@ -259,7 +259,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _as_read(schema: pa.Schema) -> Any:
-    """The types that pyarrow is asked for: texts are for us, and numbers are rounded once as one by one."""
+    """The types that pyarrow parses: text is parsed here, floats are rounded once, as in ``json_rows``."""
     import pyarrow as pa
 
     def read(kind: Any) -> Any:
@@ -271,7 +271,7 @@ def _as_read(schema: pa.Schema) -> Any:
 
 
 def _finished(array: pa.Array, field: Any) -> tuple[Any, Any]:
-    """The column in its own type, and a mask of bad rows; (None, None) where one of them spoils the whole."""
+    """The column in its own type, and a mask of bad rows; (None, None) if they are not known."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -290,7 +290,7 @@ def _finished(array: pa.Array, field: Any) -> tuple[Any, Any]:
 
 
 def _flags(mask: pa.BooleanArray) -> Any:
-    """A mask without nulls, or None where nothing is marked."""
+    """A mask without nulls, or None if nothing is set."""
     import pyarrow.compute as pc
 
     if not pc.any(mask, min_count=0).as_py():
@@ -299,7 +299,7 @@ def _flags(mask: pa.BooleanArray) -> Any:
 
 
 def _is_valid(array: pa.Array) -> bool:
-    """Decimals that keep within their digits, strings that are Unicode."""
+    """Whether decimals are within their precision, and strings are Unicode."""
     import pyarrow as pa
 
     kind = array.type

@@ -1,7 +1,7 @@
-"""JSON, one value at a time: the meaning of the format. ``json`` gives the same, a block at a time.
+"""Parses JSON values one by one: this defines the format. ``json`` does the same in blocks.
 
 A value is one JSON object in UTF-8. Fields that the schema does not name are ignored; missing ones are null.
-Types are strict: a number in quotes is no number, 1.0 is no LONG, and nothing is rounded or cut to fit.
+Types are strict: a number in quotes is not a number, 1.0 is not a LONG, nothing is rounded or truncated.
 Dates, timestamps, decimals (as an alternative) and binary are texts: see ``texts``.
 """
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DEEPEST: Final = 256
-"""Objects and arrays may stand so deep inside each other."""
+"""The deepest nesting of objects and arrays."""
 _SHOWN: Final = 40
 _LONGEST_INTEGER: Final = 25
-"""More digits than the largest LONG has by far: Python need not try to read them."""
+"""Longer integers are rejected without parsing them: a LONG has at most 19 digits."""
 
 Convert = Callable[[Any, str], Any]
 """A JSON value, and the path of its column, to what Arrow takes; raises BadColumnError."""
 
 
 class Whole(str):
-    """A number without fraction and exponent, as it is written."""
+    """A number without fraction and exponent, as text."""
 
     __slots__ = ()
 
 
 class Real(str):
-    """Another number, as it is written."""
+    """Any other number, as text."""
 
     __slots__ = ()
 
 
 class Twice:
-    """Stands for a field that an object has more than once."""
+    """The value of a field that an object has more than once."""
 
 
 class JsonRows:
-    """Reads one value at a time."""
+    """Parses one value at a time."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -58,7 +58,7 @@ class JsonRows:
         )
 
     def convert(self, raw: bytes | None) -> list[Any]:
-        """The values of the columns; raises RejectError with all that is wrong."""
+        """The values of the columns; raises RejectError with all problems."""
         found = self._load(raw)
         row: list[Any] = []
         problems: list[str] = []
@@ -115,7 +115,7 @@ def _depth_may_exceed(text: str) -> bool:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets are nested outside of strings; in one pass, whatever the text is."""
+    """How deep brackets are nested outside of strings, in one pass."""
     depth = deepest = 0
     in_string = escaped = False
     for sign in text:
@@ -169,7 +169,7 @@ def _nullable(field: Any) -> Convert:
 
 
 def converter(kind: Any, name: str) -> Convert:
-    """How a value of this Arrow type is read from JSON. Raises ConfigError where it cannot be."""
+    """The function that converts JSON to this Arrow type. Raises ConfigError if there is none."""
     import pyarrow as pa
 
     makers: list[tuple[Callable[[Any], bool], Callable[[], Convert]]] = [
@@ -247,7 +247,7 @@ def rounded(number: float) -> float:
 
 
 def _text(kind: Any) -> Convert:
-    """Types that are written as text; a decimal may be a number as well."""
+    """Types that are written as text; a decimal may also be a number."""
     import pyarrow as pa
 
     name = ddl.type_name(kind)

@@ -1,10 +1,10 @@
-"""A first look at a block of JSON values, by one compiled loop: which can be read together, and their text.
+"""A compiled scan over JSON values: finds those that pyarrow can parse as a block, and copies their text.
 
-Values that hold exactly one object, as far as brackets and quotes tell, and whose fields begin like the types
-of their columns, are copied one after the other, with a newline between. All others are left to the reader of
-single values, which knows what is wrong with them, or that nothing is. So the block reader only sees lines
-that it will hardly refuse: it is fast, but it takes several documents in a line for several rows, passes over
-empty lines, knows NaN, does not survive a lone null, and one bad line spoils its whole block.
+Values that hold exactly one object, judging by brackets and quotes, and whose fields begin like the types of
+their columns, are copied one after the other, separated by newlines. All others are parsed one by one. So
+pyarrow only gets lines that it rarely refuses: it is fast, but it takes several documents in a line for
+several rows, skips empty lines, accepts NaN, fails on a lone null, and refuses a whole block for one bad
+line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _classes() -> Bytes:
 
 
 def _beginnings() -> NDArray[np.uint16]:
-    """For each byte, a bit for each kind of column whose values may begin so; null may be anywhere."""
+    """For each byte, a bit for each kind of column whose values may begin with it; null fits every kind."""
     table = np.zeros(256, np.uint16)
     kinds = {
         b"tf": (_BOOLEAN,),
@@ -79,10 +79,10 @@ def _scan(  # noqa: C901, PLR0912, PLR0915 - one loop on purpose: calls would co
     out: Bytes,
     starts: Ints,
 ) -> int:
-    """Copy the plain values to ``out``, and note where each begins; how many there are.
+    """Copy the plain values to ``out``, and their starts to ``starts``; returns their number.
 
-    ``plain`` becomes 1 for a value of ASCII, 2 for a plain one with other bytes, 0 for the rest. Columns are
-    given by name, kind and, for integers, the largest that fits.
+    ``plain`` is set to 1 for a plain value in ASCII, 2 for one with other bytes, 0 for the rest. Columns are
+    given by name, kind and, for integers, the largest value.
     """
     columns = len(kinds)
     written = 0
@@ -219,7 +219,7 @@ def _scan(  # noqa: C901, PLR0912, PLR0915 - one loop on purpose: calls would co
 
 @cache
 def compiled() -> Any:
-    """The loop as machine code: compiled in a second or two, or found where an earlier process kept it."""
+    """The loop as machine code: compiled in a second or two, or loaded from numba's cache."""
     import numba
     from numba import types
 
@@ -235,12 +235,12 @@ def compiled() -> Any:
     njit: Any = numba.njit
     try:
         return njit(signature, nogil=True, cache=True)(_scan)
-    except (RuntimeError, OSError):  # nowhere to keep it: compile for this process only
+    except (RuntimeError, OSError):  # no writable cache directory: compile for this process only
         return njit(signature, nogil=True)(_scan)
 
 
 class Scanner:
-    """Knows the columns; looks at blocks."""
+    """Scans blocks of values for a schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         names = [field.name.encode() for field in schema]
@@ -266,7 +266,7 @@ class Scanner:
 
 
 class Scanned:
-    """The plain values of a block: their text, and which of the block's values they are."""
+    """The plain values of a block: their text, and their indexes in the block."""
 
     def __init__(self, text: Bytes, starts: Ints, count: int, plain: Bytes) -> None:
         self.text = text

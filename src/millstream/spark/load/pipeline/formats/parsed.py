@@ -1,4 +1,4 @@
-"""What every format gives: good rows as columns, and for each other value the reason."""
+"""What a format's parser returns: good rows as columns, and a reason for each rejected value."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NULL_VALUE: Final = "null value"
-"""The reason of a record without a value (a tombstone): there is nothing to make a row of."""
+"""The reason of a record without a value (a tombstone)."""
 _LONGEST_REASON: Final = 500
 
 
 class RejectError(Exception):
-    """A value is not a row; the message is the reason that is kept."""
+    """A value is rejected; the message is the reason that is stored."""
 
 
 class BadColumnError(Exception):
@@ -29,17 +29,17 @@ class BadColumnError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The values of one batch. Both lists of places are in order, and together they are all of them."""
+    """The values of one batch. The indexes in ``good`` and ``bad`` are sorted, and together they are all."""
 
     rows: pa.RecordBatch
     good: NDArray[np.int64] | None
-    """The place of each row's value in the batch; None when all are good."""
+    """The index of each row's value in the batch; None if all are good."""
     bad: list[int]
     reasons: list[str]
 
 
 class Parser(Protocol):
-    """Reads values of one format. One for each task, used by one thread."""
+    """Parses values of one format. One per task, used by one thread."""
 
     schema: pa.Schema
 
@@ -52,7 +52,7 @@ Convert = Callable[[bytes | None], list[Any]]
 
 @dataclass(slots=True)
 class RowsParsed:
-    """What came of reading some values one by one."""
+    """Values that were parsed one by one."""
 
     rows: pa.RecordBatch
     good: list[int]
@@ -63,7 +63,7 @@ class RowsParsed:
 def one_by_one(
     schema: pa.Schema, convert: Convert, values: Sequence[bytes | None], places: Iterable[int]
 ) -> RowsParsed:
-    """Read these values, each by itself: what this gives is the meaning of a format."""
+    """Parse these values one by one: this defines the meaning of a format."""
     good: list[int] = []
     bad: list[int] = []
     reasons: list[str] = []
@@ -79,7 +79,7 @@ def one_by_one(
 
 
 def shortened(reason: str) -> str:
-    """A reason, cut where it would be longer than anybody reads; always Unicode, whatever it quotes."""
+    """A reason, truncated if it is very long; always valid Unicode, whatever it quotes."""
     if not reason.isascii():
         reason = reason.encode(errors="backslashreplace").decode()
     return reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"
@@ -94,7 +94,7 @@ def _batch(schema: pa.Schema, found: Sequence[Sequence[Any]]) -> pa.RecordBatch:
 
 
 def merged(schema: pa.Schema, parts: Sequence[tuple[Any, pa.RecordBatch]], total: int) -> Any:
-    """Rows of several parts, in the order of their places: the batch, and the places (None: all)."""
+    """Rows of several parts, in the order of their indexes: the batch, and the indexes (None: all)."""
     import numpy as np
     import pyarrow as pa
 

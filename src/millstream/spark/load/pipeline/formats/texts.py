@@ -1,8 +1,8 @@
-"""Dates, times, decimals and bytes that are written as text: what is accepted, and what it means.
+"""Parses dates, times, decimals and bytes that are written as text.
 
-Each type has a function for one text, which defines it, and ``column`` reads a whole column at a time where
-Arrow's own reading means the same. Texts are checked by a pattern before Arrow sees them, as Arrow accepts
-more than we promise (hexadecimal numbers, infinities, the year 0).
+Each type has a function for one text, which defines it; ``column`` parses a whole column where Arrow's parser
+means the same. Texts must match a pattern before Arrow sees them, as Arrow accepts more than is documented
+(hexadecimal numbers, infinities, the year 0).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_timestamp(text: str) -> datetime:
     if zone and zone != "Z":
         sign, hours, minutes = zone[0], int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
         if hours > 23 or minutes > 59:
-            raise ValueError("there is no such zone")
+            raise ValueError("not a valid time zone offset")
         away = timedelta(hours=hours, minutes=minutes)
         try:
             moment = moment - away if sign == "+" else moment + away
@@ -55,7 +55,7 @@ def read_timestamp(text: str) -> datetime:
 
 
 def read_local(text: str) -> datetime:
-    """A date and time of no zone. Raises ValueError."""
+    """A date and time without a zone. Raises ValueError."""
     moment, zone = _moment(text)
     if zone:
         raise ValueError("a TIMESTAMP_NTZ has no zone")
@@ -77,7 +77,7 @@ def _moment(text: str) -> tuple[datetime, str | None]:
 def read_decimal(text: str, precision: int, scale: int) -> Decimal:
     """A number that fits exactly, without rounding; raises ValueError."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError("it is no decimal number")
+        raise ValueError("not a decimal number")
     try:
         number = Decimal(text)
         exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
@@ -97,7 +97,7 @@ def read_binary(text: str) -> bytes:
 
 
 def reader(kind: Any) -> Callable[[str], Any] | None:
-    """The function for one text of this Arrow type; None where such a type is not written as text."""
+    """The function that parses one text of this Arrow type; None if the type is not written as text."""
     import pyarrow as pa
 
     if pa.types.is_decimal(kind):
@@ -110,7 +110,7 @@ def reader(kind: Any) -> Callable[[str], Any] | None:
 
 
 def column(texts: pa.StringArray, kind: Any) -> tuple[pa.Array, Any]:
-    """A column of texts as this type, and a mask of those that are not (None: there are none)."""
+    """A column of texts as this type, and a mask of invalid ones (None if all are valid)."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -133,7 +133,7 @@ def _times(texts: pa.StringArray, kind: Any) -> pa.Array | None:
 
 
 def _cast(texts: pa.StringArray, kind: Any, pattern: str) -> pa.Array | None:
-    """Arrow's reading, if all texts are of this pattern, and it accepts all."""
+    """Arrow's cast, if all texts match this pattern and Arrow accepts all."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +151,7 @@ def _cast(texts: pa.StringArray, kind: Any, pattern: str) -> pa.Array | None:
 
 
 def _edge(year: int, kind: Any) -> int:
-    """The beginning of a year: dates of four digits, from the year 1 on, are all that Python knows."""
+    """The beginning of a year; Python's dates are limited to the years 1 to 9999."""
     import pyarrow as pa
 
     days = date(year - 1, 12, 31).toordinal() + 1 if year > 1 else 1
