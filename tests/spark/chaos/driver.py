@@ -17,8 +17,9 @@ from typing import Any, cast
 from millstream.spark.load import Detail, Load, Point
 from millstream.spark.load import load as load_module
 from millstream.spark.load.pipeline import fused
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.pipeline import Pipeline
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.runtime.session import session
 from millstream.spark.sinks.base import TaskWriter
 from millstream.spark.sinks.kinds import sink_for
@@ -55,7 +56,7 @@ class HerePipeline(Pipeline):
         self,
         spark: Any,
         settings: Mapping[str, object],
-        pieces: Sequence[Piece],
+        pieces: Sequence[OffsetRange],
         writer: TaskWriter,
         tag: str,
     ) -> list[PieceResult]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from millstream import Admin, Consumer, Producer
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
@@ -43,15 +43,15 @@ class Bench:
             ends = consumer.end_offsets(partitions)
         return [OffsetRange(where.topic, where.partition, 0, ends[where]) for where in sorted(partitions)]
 
-    def results(self, shaping: Shaping, pieces: Sequence[Piece] | None = None) -> list[PieceResult]:
+    def results(self, shaping: Shaping, pieces: Sequence[OffsetRange] | None = None) -> list[PieceResult]:
         if pieces is None:
-            pieces = [Piece(part) for part in self.ranges()]
+            pieces = list(self.ranges())
         pipeline = Pipeline(shaping)
         pipeline.tables(self.spark)
         writer = FileWriter(str(self.directory))
         return pipeline.run(self.spark, self.settings, pieces, writer, uuid.uuid4().hex)
 
-    def load(self, pieces: Sequence[Piece] | None = None, **shaping: Any) -> Found:
+    def load(self, pieces: Sequence[OffsetRange] | None = None, **shaping: Any) -> Found:
         return read(result.written for result in self.results(Shaping(**shaping), pieces))
 
     def tables(self, **shaping: Any) -> Any:

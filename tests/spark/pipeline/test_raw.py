@@ -10,7 +10,6 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.spark.load.pipeline import jobs
-from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
@@ -52,7 +51,7 @@ def test_headers_can_be_left_out(bench: Bench) -> None:
 
 def test_pieces_are_parts_of_partitions(bench: Bench) -> None:
     bench.send([b"%d" % number for number in range(100)])
-    pieces = [Piece(part) for part in OffsetRange(bench.topic, 0, 10, 90).split(20)]
+    pieces = list(OffsetRange(bench.topic, 0, 10, 90).split(20))
     results = bench.results(Shaping(), pieces)
     cores = jobs.cores_of(bench.spark)
     assert [(result.piece, result.records, result.written.rows) for result in results] == [
@@ -64,7 +63,7 @@ def test_pieces_are_parts_of_partitions(bench: Bench) -> None:
 
 def test_no_pieces_and_empty_pieces(bench: Bench) -> None:
     assert bench.results(Shaping(), []) == []
-    empty = bench.results(Shaping(), [Piece(OffsetRange(bench.topic, 0, 0, 0))])
+    empty = bench.results(Shaping(), [OffsetRange(bench.topic, 0, 0, 0)])
     assert [(result.records, result.written.rows) for result in empty] == [(0, 0)]
 
 
@@ -93,7 +92,7 @@ def test_a_failed_task_names_its_range(bench: Bench) -> None:
     part = OffsetRange(bench.topic, 0, 0, 1)
     with pytest.raises(jobs.TaskFailedError) as failed:
         Pipeline(Shaping()).run(
-            bench.spark, bench.settings, [Piece(part)], FailingWriter(str(bench.directory)), "tag"
+            bench.spark, bench.settings, [part], FailingWriter(str(bench.directory)), "tag"
         )
     assert failed.value.range == part
     assert failed.value.kind == "SinkError"
@@ -120,7 +119,7 @@ def test_another_thread_interrupts_it(bench: Bench) -> None:
 
     def work() -> None:
         try:
-            pieces = [Piece(OffsetRange(bench.topic, 0, 0, 1))]
+            pieces = [OffsetRange(bench.topic, 0, 0, 1)]
             Pipeline(Shaping()).run(
                 bench.spark, bench.settings, pieces, SlowWriter(str(bench.directory)), tag
             )

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from millstream.errors import MisuseError
 from millstream.spark.load import replay as replaying
-from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.replay import ReplayReport, replay
 from millstream.spark.load.settings import Shaping
@@ -42,7 +41,7 @@ class Table:
         pipeline = Pipeline(shaping)
         self.sink.prepare("group", pipeline.tables(self.bench.spark))
         ranges = [part for part in self.bench.ranges() if part.offsets]
-        pieces = [Piece(part) for part in ranges]
+        pieces = list(ranges)
         results = pipeline.run(
             self.bench.spark, self.bench.settings, pieces, self.sink.writer("cycle"), "tag"
         )

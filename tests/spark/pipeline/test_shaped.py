@@ -12,7 +12,6 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.serde import AvroSerializer
-from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
 from tests.spark.pipeline.conftest import Bench, rows
@@ -197,7 +196,7 @@ class PickyWriter(FileWriter):
 @pytest.mark.parametrize("check", ["id > 0", "abs(id) > 0"], ids=["fused", "frames"])
 def test_what_the_sink_refuses_is_rejected(bench: Bench, check: str) -> None:
     bench.send([b'{"id":1,"name":"a"}', b'{"id":2,"name":"x"}', b'{"id":0,"name":"x"}', b'{"id":3}'])
-    pieces = [Piece(part) for part in bench.ranges()]
+    pieces = list(bench.ranges())
     pipeline = Pipeline(Shaping(schema="id LONG, name STRING", checks=[check]))
     writer = PickyWriter(str(bench.directory))
     found = read(

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
@@ -48,7 +47,7 @@ def test_positions_that_no_record_has(bench: Bench) -> None:
 
 def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:
     bench.send([*ORDERS, b"bad"])
-    pieces = [Piece(OffsetRange(bench.topic, 0, 0, 4)), Piece(OffsetRange(bench.topic, 0, 4, 11))]
+    pieces = [OffsetRange(bench.topic, 0, 0, 4), OffsetRange(bench.topic, 0, 4, 11)]
     shaping: dict[str, Any] = {
         "schema": "id LONG, country STRING",
         "checks": ["id != 9"],

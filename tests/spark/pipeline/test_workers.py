@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from millstream.spark.load.pipeline.fused import Piece
 from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
@@ -32,7 +31,7 @@ class Deadly:
 )
 def test_workers_that_are_killed(bench: Bench, shaping: Shaping) -> None:
     bench.send([b'{"id":1}'])
-    pieces = [Piece(part) for part in bench.ranges() if part.offsets]
+    pieces = [part for part in bench.ranges() if part.offsets]
     # Spark reads the end of a stream, or cannot write to it: who is faster decides.
     ends = "Python worker exited|SocketException|Connection reset|Broken pipe"
     with pytest.raises(TaskFailedError, match=rf"Spark's workers died: .*({ends})") as raised:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from millstream.errors import ConfigError
@@ -74,6 +74,11 @@ class Setting:
 def about(sentence: str, option: Option | None = None, **more: Any) -> Mapping[str, Any]:
     """What the metadata of a field says: see ``Setting``."""
     return {"help": sentence, "option": option, **more}
+
+
+def setting(default: Any, sentence: str, option: Option | None = None, **more: Any) -> Any:
+    """A field with a default, and what is known of it."""
+    return field(default=default, metadata=about(sentence, option, **more))
 
 
 def declared(settings: type[Any]) -> list[Setting]:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from millstream.spark.load.decisions.cycles import merged
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import LostRange
-
-
-@dataclass(frozen=True, slots=True)
-class CycleReport:
-    """One cycle that was committed."""
-
-    cycle_id: str
-    ranges: tuple[OffsetRange, ...]
-    records: int
-    loaded: int
-    rejected: int
-    bytes: int
-    files: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +36,14 @@ class LoadReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
-            "group": self.group_id,
-            "sink": self.sink,
-            "loaded": self.loaded,
-            "rejected": self.rejected,
-            "records": self.records,
+            "group": values.pop("group_id"),
+            **values,
             "ranges": [range_values(one) for one in self.ranges],
-            "bytes": self.bytes,
-            "files": self.files,
             "seconds": round(self.seconds, 3),
             "lost": [lost_values(one) for one in self.lost],
-            "cycles": self.cycles,
             "notes": list(self.notes),
-            "stopped": self.stopped,
         }
 
     def __str__(self) -> str:
@@ -89,14 +69,8 @@ def range_values(one: OffsetRange) -> dict[str, Any]:
 
 def lost_values(one: LostRange) -> dict[str, Any]:
     """A lost range as plain values."""
-    return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "start": one.start,
-        "end": one.end,
-        "reason": str(one.reason),
-        "noticed_at": one.noticed_at.isoformat(),
-    }
+    where = OffsetRange(one.topic, one.partition, one.start, one.end)
+    return {**range_values(where), "reason": str(one.reason), "noticed_at": one.noticed_at.isoformat()}
 
 
 def lost_text(one: LostRange) -> str:
@@ -104,48 +78,24 @@ def lost_text(one: LostRange) -> str:
     return f"{one.topic}-{one.partition} [{one.start}, {one.end}), {one.reason}"
 
 
+_SUMMED: Final = ("loaded", "rejected", "records", "bytes", "files", "cycles")
+
+
 @dataclass(slots=True)
 class Tally:
-    """The counts of a run while it goes on."""
+    """The report of a run while it goes on."""
 
-    group_id: str
-    sink: str
-    loaded: int = 0
-    rejected: int = 0
-    records: int = 0
-    bytes: int = 0
-    files: int = 0
-    cycles: int = 0
-    ranges: list[OffsetRange] = field(default_factory=list)
-    lost: list[LostRange] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    so_far: LoadReport
 
-    def add(self, cycle: CycleReport) -> None:
-        self.loaded += cycle.loaded
-        self.rejected += cycle.rejected
-        self.records += cycle.records
-        self.bytes += cycle.bytes
-        self.files += cycle.files
-        self.cycles += 1
-        self.ranges = merged([*self.ranges, *cycle.ranges])
+    def add(self, cycle: LoadReport) -> None:
+        """Add what a cycle has loaded."""
+        sums: dict[str, Any] = {name: getattr(self.so_far, name) + getattr(cycle, name) for name in _SUMMED}
+        ranges = tuple(merged([*self.so_far.ranges, *cycle.ranges]))
+        self.so_far = replace(self.so_far, ranges=ranges, **sums)
 
-    def note(self, notes: Sequence[str]) -> None:
+    def add_lost(self, lost: Iterable[LostRange]) -> None:
+        self.so_far = replace(self.so_far, lost=(*self.so_far.lost, *lost))
+
+    def add_notes(self, notes: Iterable[str]) -> None:
         """Keep sentences about what was unusual, each once."""
-        self.notes.update(dict.fromkeys(notes))
-
-    def report(self, seconds: float, *, stopped: bool) -> LoadReport:
-        return LoadReport(
-            group_id=self.group_id,
-            sink=self.sink,
-            loaded=self.loaded,
-            rejected=self.rejected,
-            records=self.records,
-            ranges=tuple(self.ranges),
-            bytes=self.bytes,
-            files=self.files,
-            seconds=seconds,
-            lost=tuple(self.lost),
-            cycles=self.cycles,
-            notes=tuple(self.notes),
-            stopped=stopped,
-        )
+        self.so_far = replace(self.so_far, notes=tuple(dict.fromkeys([*self.so_far.notes, *notes])))

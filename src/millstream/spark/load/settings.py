@@ -23,6 +23,7 @@ from millstream.spark.load.declarations import (
     about,
     declared,
     options,
+    setting,
     setting_error,
 )
 from millstream.suggestions import nearest
@@ -44,87 +45,60 @@ class Shaping:
     Raises ConfigError for what is wrong without looking at any record.
     """
 
-    topics: Sequence[str] = field(
-        default=(),
-        metadata=about("The topics. `sql` finds the rows of a single topic under its name as well."),
+    topics: Sequence[str] = setting(
+        (), "The topics. `sql` finds the rows of a single topic under its name as well."
     )
-    value_format: str | None = field(
-        default=None,
-        metadata=about(
-            "The format of values: raw, json, avro or csv.",
-            Option(SHAPE, "FORMAT", default="json with `schema`, avro with `avro_schema`, else raw"),
-            choices=FORMATS,
-        ),
+    value_format: str | None = setting(
+        None,
+        "The format of values: raw, json, avro or csv.",
+        Option(SHAPE, "FORMAT", default="json with `schema`, avro with `avro_schema`, else raw"),
+        choices=FORMATS,
     )
-    schema: str | None = field(
-        default=None,
-        metadata=about(
-            "The columns in Spark's DDL, such as 'id LONG, price DOUBLE'.",
-            Option(SHAPE, "COLUMNS", reads="text or file"),
-        ),
+    schema: str | None = setting(
+        None,
+        "The columns in Spark's DDL, such as 'id LONG, price DOUBLE'.",
+        Option(SHAPE, "COLUMNS", reads="text or file"),
     )
-    checks: Sequence[str] = field(
-        default=(),
-        metadata=about(
-            "SQL conditions; a row is rejected unless all are true.",
-            Option(
-                SHAPE,
-                "CONDITION",
-                ("--check",),
-                "Reject rows for which this is not true; repeat it for more.",
-            ),
-        ),
+    checks: Sequence[str] = setting(
+        (),
+        "SQL conditions; a row is rejected unless all are true.",
+        Option(SHAPE, "CONDITION", ("--check",), "Reject rows for which this is false; repeat it for more."),
     )
-    sql: str | None = field(
-        default=None,
-        metadata=about(
-            "A query over the good rows, FROM batch.", Option(SHAPE, "QUERY", reads="text or file")
-        ),
+    sql: str | None = setting(
+        None, "A query over the good rows, FROM batch.", Option(SHAPE, "QUERY", reads="text or file")
     )
-    headers: bool = field(
-        default=True,
-        metadata=about(
-            "Read headers, for the raw table and for rejected rows.",
-            Option(SHAPE, "", ("--no-headers",), "Leave headers out.", negates=True, in_replay=False),
-        ),
+    headers: bool = setting(
+        True,
+        "Read headers, for the raw table and for rejected rows.",
+        Option(SHAPE, "", ("--no-headers",), "Leave headers out.", negates=True, in_replay=False),
     )
-    avro_schema: str | None = field(
-        default=None,
-        metadata=about(
-            "The Avro schema that values are written with: JSON, or the path of a file.",
-            Option(SHAPE, "FILE"),
-        ),
+    avro_schema: str | None = setting(
+        None,
+        "The Avro schema that values are written with: JSON, or the path of a file.",
+        Option(SHAPE, "FILE"),
     )
-    avro_prefix: str = field(
-        default="none",
-        metadata=about(
-            "What precedes each Avro value: none, confluent (5 bytes) or single-object (10 bytes).",
-            Option(SHAPE, "KIND"),
-            choices=("none", "confluent", "single-object"),
-        ),
+    avro_prefix: str = setting(
+        "none",
+        "What precedes each Avro value: none, confluent (5 bytes) or single-object (10 bytes).",
+        Option(SHAPE, "KIND"),
+        choices=("none", "confluent", "single-object"),
     )
-    csv_delimiter: str = field(
-        default=",",
-        metadata=about("The character between CSV fields.", Option(SHAPE, "CHARACTER", reads="escapes")),
+    csv_delimiter: str = setting(
+        ",", "The character between CSV fields.", Option(SHAPE, "CHARACTER", reads="escapes")
     )
-    csv_quote: str = field(
-        default='"',
-        metadata=about("The character around quoted CSV fields; empty for none.", Option(SHAPE, "CHARACTER")),
+    csv_quote: str = setting(
+        '"', "The character around quoted CSV fields; empty for none.", Option(SHAPE, "CHARACTER")
     )
-    partition_by: Sequence[str] = field(
-        default=(),
-        metadata=about(
-            "Partition columns of the table; 'date(_timestamp) AS day' adds one.",
-            Option(TABLE, "COLUMN", help="Partition the table's files by this column; repeat it for more."),
-        ),
+    partition_by: Sequence[str] = setting(
+        (),
+        "Partition columns of the table; 'date(_timestamp) AS day' adds one.",
+        Option(TABLE, "COLUMN", help="Partition the table's files by this column; repeat it for more."),
     )
-    add_columns: bool = field(
-        default=False, metadata=about("Add the columns that an existing table lacks.", Option(TABLE))
-    )
+    add_columns: bool = setting(False, "Add the columns that an existing table lacks.", Option(TABLE))
 
     def __post_init__(self) -> None:
-        for setting in declared(type(self)):
-            self._check(setting)
+        for each in declared(type(self)):
+            self._check(each)
         if self.value_format is None:
             object.__setattr__(self, "value_format", self._implied())
         self._check_format()
@@ -134,21 +108,21 @@ class Shaping:
         if self.sql is not None and not self.sql.strip().rstrip(";"):
             raise setting_error("sql is empty: leave it out")
 
-    def _check(self, setting: Setting) -> None:
-        name, value = setting.name, getattr(self, setting.name)
+    def _check(self, declaration: Setting) -> None:
+        name, value = declaration.name, getattr(self, declaration.name)
         problem = ""
-        if setting.type == "Sequence[str]":
+        if declaration.type == "Sequence[str]":
             if isinstance(value, str):
                 problem = f"one text: it must be a list, as in {name}=[{value!r}]"
             object.__setattr__(self, name, tuple(value))
         elif value is None:
             return
-        elif setting.choices and value not in setting.choices:
-            near = nearest(value, setting.choices, cutoff=0.0)[0]
-            problem = f"{value!r}: it is one of {', '.join(setting.choices)}; {near}?"
-        elif setting.positive and value <= 0:
+        elif declaration.choices and value not in declaration.choices:
+            near = nearest(value, declaration.choices, cutoff=0.0)[0]
+            problem = f"{value!r}: it is one of {', '.join(declaration.choices)}; {near}?"
+        elif declaration.positive and value <= 0:
             problem = f"{value}: it must be positive"
-        elif setting.not_empty and not value:
+        elif declaration.not_empty and not value:
             problem = "empty: give it a name"
         if problem:
             raise setting_error(f"{name} is {problem}")
@@ -223,89 +197,64 @@ class LoadSettings(Shaping):
             Option("", "SINK", ("--to",)),
         )
     )
-    bootstrap_servers: str | Sequence[str] = field(
-        default="localhost:9092",
-        metadata=about(
-            "The brokers to connect to first.",
-            Option(names=("--bootstrap-servers",)),
-            client_setting="bootstrap.servers",
+    bootstrap_servers: str | Sequence[str] = setting(
+        "localhost:9092",
+        "The brokers to connect to first.",
+        Option(names=("--bootstrap-servers",)),
+        client_setting="bootstrap.servers",
+    )
+    max_records: int | None = setting(
+        None, "Load at most this many records in a cycle.", Option(CYCLES, "N"), positive=True
+    )
+    max_bytes: int | None = setting(
+        None, "Load about this many bytes in a cycle.", Option(CYCLES, "SIZE", reads="size"), positive=True
+    )
+    max_seconds: float | None = setting(
+        None, "Let a cycle take about this long.", Option(CYCLES, "SECONDS"), positive=True
+    )
+    target_file_size: int | None = setting(
+        None,
+        "How large the files become that `compact` makes, in bytes; 128 MiB by default.",
+        Option(TABLE, "SIZE", help="How large files should be, such as 128MiB.", reads="size"),
+        positive=True,
+    )
+    compact: bool = setting(False, "Join small files after loading, in sinks with files.", Option(TABLE))
+    starting: Literal["earliest", "latest"] = setting(
+        "earliest",
+        "Where to start when nothing was loaded yet: earliest or latest.",
+        Option(START, "WHERE"),
+        choices=("earliest", "latest"),
+        client_setting="auto.offset.reset",
+    )
+    fail_on_data_loss: bool = setting(
+        True,
+        "Fail when records were deleted or skipped before they were loaded; else record them as lost.",
+        Option(
+            START,
+            "",
+            ("--accept-data-loss",),
+            "Go on when records were deleted or skipped before they were loaded; record them as lost.",
+            negates=True,
         ),
     )
-    max_records: int | None = field(
-        default=None,
-        metadata=about("Load at most this many records in a cycle.", Option(CYCLES, "N"), positive=True),
+    on_recreated: Literal["fail", "append"] = setting(
+        "fail",
+        "What to do with a topic that was deleted and recreated: fail, or append its records.",
+        Option(START, "WHAT"),
+        choices=("fail", "append"),
     )
-    max_bytes: int | None = field(
-        default=None,
-        metadata=about(
-            "Load about this many bytes in a cycle.", Option(CYCLES, "SIZE", reads="size"), positive=True
-        ),
+    instance_id: str | None = setting(
+        None,
+        "Makes the load a static member: a restart within the session moves no partition.",
+        Option(SPARK, "ID"),
+        not_empty=True,
+        client_setting="group.instance.id",
     )
-    max_seconds: float | None = field(
-        default=None,
-        metadata=about("Let a cycle take about this long.", Option(CYCLES, "SECONDS"), positive=True),
+    properties: Mapping[str, object] | None = setting(
+        None, "Settings of the load's consumers, under Kafka's names.", Option(names=("--property",))
     )
-    target_file_size: int | None = field(
-        default=None,
-        metadata=about(
-            "How large the files become that `compact` makes, in bytes; 128 MiB by default.",
-            Option(TABLE, "SIZE", help="How large files should be, such as 128MiB.", reads="size"),
-            positive=True,
-        ),
-    )
-    compact: bool = field(
-        default=False, metadata=about("Join small files after loading, in sinks with files.", Option(TABLE))
-    )
-    starting: Literal["earliest", "latest"] = field(
-        default="earliest",
-        metadata=about(
-            "Where to start when nothing was loaded yet: earliest or latest.",
-            Option(START, "WHERE"),
-            choices=("earliest", "latest"),
-            client_setting="auto.offset.reset",
-        ),
-    )
-    fail_on_data_loss: bool = field(
-        default=True,
-        metadata=about(
-            "Fail when records were deleted or skipped before they were loaded; else record them as lost.",
-            Option(
-                START,
-                "",
-                ("--accept-data-loss",),
-                "Go on when records were deleted or skipped before they were loaded; record them as lost.",
-                negates=True,
-            ),
-        ),
-    )
-    on_recreated: Literal["fail", "append"] = field(
-        default="fail",
-        metadata=about(
-            "What to do with a topic that was deleted and recreated: fail, or append its records.",
-            Option(START, "WHAT"),
-            choices=("fail", "append"),
-        ),
-    )
-    instance_id: str | None = field(
-        default=None,
-        metadata=about(
-            "Makes the load a static member: a restart within the session moves no partition.",
-            Option(SPARK, "ID"),
-            not_empty=True,
-            client_setting="group.instance.id",
-        ),
-    )
-    properties: Mapping[str, object] | None = field(
-        default=None,
-        metadata=about(
-            "Settings of the load's consumers, under Kafka's names.", Option(names=("--property",))
-        ),
-    )
-    observer: Observer | None = field(
-        default=None,
-        metadata=about(
-            "Called as observer(point, detail) at each `Point` of a cycle; its errors end the load."
-        ),
+    observer: Observer | None = setting(  # noqa: RUF009 - a field
+        None, "Called as observer(point, detail) at each `Point` of a cycle; its errors end the load."
     )
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ from millstream.spark.load.engine.retries import (
 )
 from millstream.spark.load.engine.stopping import StopRequest
 from millstream.spark.load.pipeline.jobs import TaskFailedError
-from millstream.spark.load.report import CycleReport, Tally
+from millstream.spark.load.report import LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import (
     ProgressConflictError,
@@ -71,7 +71,7 @@ def timeline() -> Timeline:
 
 @pytest.fixture
 def retries(timeline: Timeline) -> RetryBudget:
-    return RetryBudget(Tally("g", "delta:x", loaded=1234), timeline, clock=timeline.clock)
+    return RetryBudget(Tally(LoadReport("g", "delta:x", loaded=1234)), timeline, clock=timeline.clock)
 
 
 def raising(error: Exception) -> Callable[[], None]:
@@ -184,7 +184,7 @@ def test_what_lasts_is_not_tried_again(error: Exception, retries: RetryBudget, t
 
 
 def test_how_long_is_a_setting(timeline: Timeline) -> None:
-    retries = RetryBudget(Tally("g", "delta:x"), timeline, 3.0, timeline.clock)
+    retries = RetryBudget(Tally(LoadReport("g", "delta:x")), timeline, 3.0, timeline.clock)
     assert attempts(retries, NetworkError()) == 4
     assert timeline.waits == [0.5, 1, 1.5]
 
@@ -260,11 +260,11 @@ def test_a_task_names_its_own_range(retries: RetryBudget) -> None:
 
 def test_what_fails_after_the_commit_does_not_hide_it() -> None:
     """The group could not be told: the rows are there all the same."""
-    tally = Tally("g", "delta:x")
+    tally = Tally(LoadReport("g", "delta:x"))
     retries = RetryBudget(tally, StopRequest())
 
     def step() -> None:
-        tally.add(CycleReport("c", (PART,), 10, 10, 0, 1, 1, 0.1))
+        tally.add(LoadReport("g", "delta:x", 10, 0, 10, (PART,), 1, 1, cycles=1))
         raise FencedInstanceIdError
 
     with pytest.raises(LoadFailedError) as raised:

@@ -17,8 +17,9 @@ from millstream.spark.load.engine.planning import Planner
 from millstream.spark.load.engine.run import LoadRun, RunContext
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import Topics
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.points import Detail, Point
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, SinkError, Standing, Written
 from tests.unit.spark.load.world import ID, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
 
@@ -107,10 +108,10 @@ class FakePipeline:
         """There is nothing to interrupt."""
 
     def run(
-        self, spark: Any, settings: Mapping[str, object], pieces: Sequence[Piece], writer: Any, tag: str
+        self, spark: Any, settings: Mapping[str, object], pieces: Sequence[OffsetRange], writer: Any, tag: str
     ) -> list[PieceResult]:
         self.runs += 1
-        rows = [piece.range.offsets for piece in pieces]
+        rows = [piece.offsets for piece in pieces]
         return [PieceResult(index, Written(n, 0, n, 1, b""), n) for index, n in enumerate(rows)]
 
 

@@ -154,7 +154,7 @@ class RetryBudget:
         that were last being loaded, also if it was the next plan that failed.
         """
         self._loading = ranges = ranges or self._loading
-        cycles = self._tally.cycles
+        cycles = self._tally.so_far.cycles
         try:
             return step()
         except (DataLostError, LoadFailedError, StoppedError):
@@ -170,7 +170,7 @@ class RetryBudget:
             if isinstance(error, MisuseError | SchemaConflictError) and not ranges:
                 raise  # nothing was being loaded: the error says it all
             if not self.may_go_on(error):
-                raise self.failed(error, ranges, done=self._tally.cycles > cycles) from error
+                raise self.failed(error, ranges, done=self._tally.so_far.cycles > cycles) from error
             pause = self._pause()
             log.warning("the load retries in %.1f s, as this may be temporary: %s", pause, error)
             self._stop.wait(pause)
@@ -208,7 +208,7 @@ class RetryBudget:
         """The error to raise. ``done``: the ranges were committed before something else failed."""
         if isinstance(error, TaskFailedError) and error.range is not None:
             ranges = (error.range,)
-        sink, committed = self._tally.sink, self._tally.loaded
+        sink, committed = self._tally.so_far.sink, self._tally.so_far.loaded
         what = f"loading {listed(ranges)} into {sink}" if ranges else f"the load into {sink}"
         text = str(error) if isinstance(error, MillstreamError) else f"{type(error).__name__}: {error}"
         text = f"{why + ': ' if why else ''}{text.rstrip('. ')}{self._tried()}"

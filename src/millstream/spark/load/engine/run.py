@@ -33,12 +33,12 @@ from millstream.spark.load.engine.members import GroupMember
 from millstream.spark.load.engine.planning import LoadPlan, Planner
 from millstream.spark.load.engine.retries import SECONDS_ONCE, RetryBudget
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
-from millstream.spark.load.engine.watching import Clock, LoadSnapshot, TaskWatch
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.engine.watching import LoadSnapshot, TaskWatch
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.jobs import JobInterruptedError, cores_of
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.points import Detail, Observer, Point, ignore
-from millstream.spark.load.report import CycleReport, LoadReport, Tally
+from millstream.spark.load.report import LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
 
@@ -93,8 +93,8 @@ class LoadRun:
         self._member = member
         self._planner = planner
         self._stop = stop
-        self._clock = Clock()
-        self._tally = Tally(job.group_id, job.sink.name)
+        self._began = time.monotonic()
+        self._tally = Tally(LoadReport(job.group_id, job.sink.name))
         self._pace = Throughput()
         self._watch: TaskWatch | None = None
         self._under_way = 0
@@ -145,7 +145,7 @@ class LoadRun:
             while not self._stop.is_requested:
                 due = time.monotonic() + every
                 self._catch_up()
-                if self._tally.cycles - self._compacted >= _COMPACT_CYCLES:
+                if self._tally.so_far.cycles - self._compacted >= _COMPACT_CYCLES:
                     self._compact()
                 self._state = "waiting"
                 self._stop.wait(max(_IDLE_SECONDS / 2, due - time.monotonic()))
@@ -212,11 +212,11 @@ class LoadRun:
             if now - self._refused_since < _PASSING_SECONDS:
                 self._stop.wait(_IDLE_SECONDS)
                 return None
-        plan.raise_refusals(self._job.sink.name, self._tally.loaded)
+        plan.raise_refusals(self._job.sink.name, self._tally.so_far.loaded)
         self._refused_since = None
         for note in plan.notes:
             log.warning("%s", note)
-        self._tally.note(plan.notes)
+        self._tally.add_notes(plan.notes)
         self._lag = plan.lag
         return plan
 
@@ -233,7 +233,7 @@ class LoadRun:
         self._job.sink.commit(
             Cycle(self._job.group_id, _new_id(), advances, (), lost), self._between_tables(Detail())
         )
-        self._tally.lost += lost
+        self._tally.add_lost(lost)
         self._commit_group(offsets, STARTING)
 
     def _repair(self, plan: LoadPlan) -> None:
@@ -304,7 +304,7 @@ class LoadRun:
 
     def _run_tasks(self, ranges: Sequence[OffsetRange], detail: Detail, tag: str) -> list[PieceResult]:
         job = self._job
-        pieces = [Piece(piece) for piece in pieces_of(ranges, self._cores)]
+        pieces = pieces_of(ranges, self._cores)
         job.observer(Point.TASKS_STARTED, detail)
         arguments = (self._spark, job.task_settings, pieces, job.sink.writer(detail.cycle_id), tag)
         if not job.watched:
@@ -323,15 +323,16 @@ class LoadRun:
         self._lag = max(0, self._lag - offsets)
         self._retries.renew()
         self._tally.add(
-            CycleReport(
-                cycle_id=detail.cycle_id,
-                ranges=detail.ranges,
-                records=records,
+            LoadReport(
+                self._job.group_id,
+                self._job.sink.name,
                 loaded=detail.rows,
                 rejected=detail.rejected,
+                records=records,
+                ranges=detail.ranges,
                 bytes=size,
                 files=sum(one.files for one in written),
-                seconds=seconds,
+                cycles=1,
             )
         )
         log.info("cycle %s: %d rows, %d rejected", detail.cycle_id, detail.rows, detail.rejected)
@@ -359,18 +360,22 @@ class LoadRun:
         if self._job.compact_bytes is None:
             return
         self._state = "compacting"
-        self._compacted = self._tally.cycles
+        self._compacted = self._tally.so_far.cycles
         self._job.observer(Point.COMPACTING, Detail())
         try:
             self._job.sink.compact(self._job.compact_bytes, lambda place: None)
         except Exception as error:  # noqa: BLE001 - the rows are committed: joining their files can wait
             log.warning("small files were not joined: %s", error)
-            self._tally.note([f"small files were not joined: {error}"])
+            self._tally.add_notes([f"small files were not joined: {error}"])
 
     # ---- what came of it
 
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
     def _report(self) -> LoadReport:
-        return self._tally.report(self._clock.seconds, stopped=self._stop.is_requested)
+        return replace(self._tally.so_far, seconds=self._seconds, stopped=self._stop.is_requested)
 
     def snapshot(self) -> LoadSnapshot:
         """The current progress. From any thread."""
@@ -378,13 +383,13 @@ class LoadRun:
         read = 0 if watch is None else int(watch.done * under_way)
         return LoadSnapshot(
             state=self._state if joining is None else joining.state,
-            loaded=self._tally.loaded,
-            rejected=self._tally.rejected,
+            loaded=self._tally.so_far.loaded,
+            rejected=self._tally.so_far.rejected,
             offsets_done=self._offsets_done + read,
             offsets_left=max(0, self._lag - read),
             partitions=self._member.owned_count,
-            cycles=self._tally.cycles,
-            seconds=self._clock.seconds,
+            cycles=self._tally.so_far.cycles,
+            seconds=self._seconds,
         )
 
 

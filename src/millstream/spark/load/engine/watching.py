@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -94,14 +93,3 @@ def _tasks_of(tracker: Any) -> tuple[int, int]:
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [stage for stage in stages if stage is not None]
     return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
-
-
-class Clock:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._since

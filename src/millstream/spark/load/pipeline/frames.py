@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import MisuseError
 from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.checks import FAILED
-from millstream.spark.load.pipeline.fused import RESULT_DDL, Piece, PieceResult, answer, results
+from millstream.spark.load.pipeline.fused import RESULT_DDL, PieceResult, answer, results
 from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import Shaped, Shaper, refusals, rejected_rows, table_partitioning
 from millstream.spark.load.settings import Shaping
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.reading.memory import keep_freed
 from millstream.spark.reading.reader import read_range
 from millstream.spark.sinks.base import TaskOutput, TaskWriter
@@ -39,7 +40,7 @@ class ParseTask:
     """The first stage; pickled into its tasks."""
 
     settings: Mapping[str, object]
-    pieces: Sequence[Piece]
+    pieces: Sequence[OffsetRange]
     shaping: Shaping
 
     def read(self, index: int) -> Iterator[pa.RecordBatch]:
@@ -49,11 +50,11 @@ class ParseTask:
         shaper = Shaper(self.shaping)
         try:
             for batch in read_range(
-                self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
+                self.settings, piece, headers=self.shaping.headers, columns=shaper.read_columns
             ):
                 yield beside(batch, shaper.shape(batch), index)
         except Exception as error:  # noqa: BLE001 - raised again, with the range
-            TaskFailedError.fail(piece.range, error)
+            TaskFailedError.fail(piece, error)
 
 
 def beside(batch: pa.RecordBatch, shaped: Shaped, index: int) -> pa.RecordBatch:
@@ -133,7 +134,7 @@ def _reading(task: ParseTask) -> Stage:
 class WriteTask:
     """The last stage; pickled into its tasks. ``schema`` is that of the rows that come in."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[OffsetRange]
     writer: TaskWriter
     shaping: Shaping
     schema: pa.Schema
@@ -211,7 +212,7 @@ class WriteTask:
         except BaseException as error:
             output.abort()
             if isinstance(error, Exception):
-                part = None if index is None else self.pieces[index].range
+                part = None if index is None else self.pieces[index]
                 TaskFailedError.fail(part, error)
             raise
 
@@ -246,11 +247,11 @@ class WriteTask:
         return good.filter(refused.is_null()), reasons
 
 
-def _spans(pieces: Sequence[Piece]) -> dict[tuple[str, int], tuple[int, int]]:
+def _spans(pieces: Sequence[OffsetRange]) -> dict[tuple[str, int], tuple[int, int]]:
     """The first and last offset of each partition's pieces."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for piece in pieces:
-        part = piece.range
+        part = piece
         start, end = spans.get((part.topic, part.partition), (part.start, part.end))
         spans[part.topic, part.partition] = min(start, part.start), max(end, part.end)
     return spans

@@ -31,13 +31,6 @@ RESULT_DDL: Final = "piece INT, records LONG, written BINARY"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A range that a task loads, alone or with others."""
-
-    range: OffsetRange
-
-
-@dataclass(frozen=True, slots=True)
 class PieceResult:
     """What a task wrote for one piece, or for several."""
 
@@ -53,7 +46,7 @@ class FusedTask:
     """What a task needs; pickled into it."""
 
     settings: Mapping[str, object]
-    pieces: Sequence[Piece]
+    pieces: Sequence[OffsetRange]
     writer: TaskWriter
     shaping: Shaping
 
@@ -76,13 +69,15 @@ class FusedTask:
             if output is not None:
                 output.abort()
             if isinstance(error, Exception):
-                TaskFailedError.fail(self.pieces[index].range, error)
+                TaskFailedError.fail(self.pieces[index], error)
             raise
 
-    def _copy(self, piece: Piece, shaper: Shaper, partitioning: Partitioning, output: TaskOutput) -> int:
+    def _copy(
+        self, piece: OffsetRange, shaper: Shaper, partitioning: Partitioning, output: TaskOutput
+    ) -> int:
         records = 0
         for batch in read_range(
-            self.settings, piece.range, headers=self.shaping.headers, columns=shaper.read_columns
+            self.settings, piece, headers=self.shaping.headers, columns=shaper.read_columns
         ):
             shaped = shaper.shape(batch)
             if self.shaping.can_reject:
@@ -98,7 +93,7 @@ class FusedTask:
 
 def run(spark: Any, task: FusedTask) -> list[PieceResult]:
     """Distribute the pieces over tasks, and wait for all of them."""
-    shares = shares_of([piece.range for piece in task.pieces], cores_of(spark))
+    shares = shares_of(task.pieces, cores_of(spark))
     if not shares:
         return []
     found = None if is_connect(spark) else _run_plainly(spark, task, shares)

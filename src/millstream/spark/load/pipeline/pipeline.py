@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames, fused, jobs, sql
 from millstream.spark.load.pipeline.formats.avro import schema_text
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import Shaper, table_partitioning
 from millstream.spark.load.settings import Shaping
+from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Tables, TaskWriter
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Pipeline:
         self,
         spark: Any,
         settings: Mapping[str, object],
-        pieces: Sequence[Piece],
+        pieces: Sequence[OffsetRange],
         writer: TaskWriter,
         tag: str,
     ) -> list[PieceResult]:
@@ -121,7 +122,7 @@ class Pipeline:
             return self._run_frames(spark, settings, pieces, writer)
 
     def _run_frames(
-        self, spark: Any, settings: Mapping[str, object], pieces: Sequence[Piece], writer: TaskWriter
+        self, spark: Any, settings: Mapping[str, object], pieces: Sequence[OffsetRange], writer: TaskWriter
     ) -> list[PieceResult]:
         if self.shaping.sql is not None and self._query is None:
             self.tables(spark)

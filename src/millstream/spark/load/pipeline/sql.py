@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import columns, ddl, frames
-from millstream.spark.load.pipeline.fused import Piece, PieceResult
+from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.spark_schema import arrow_schema
 from millstream.spark.load.settings import Shaping
+from millstream.spark.planning.ranges import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ def result(spark: Any, shaping: Shaping, frame: Any) -> pa.Table:
 
 
 def _written(
-    spark: Any, inputs: Sequence[tuple[Any, Piece | None]], task: frames.WriteTask
+    spark: Any, inputs: Sequence[tuple[Any, OffsetRange | None]], task: frames.WriteTask
 ) -> list[PieceResult]:
     """Run the query over each input, all in one job, and write the rows."""
     with ExitStack() as views:
@@ -130,10 +131,10 @@ def _written(
         return frames.write_rows(reduce(lambda left, right: left.unionAll(right), made), task)
 
 
-def _stamped(frame: Any, piece: Piece) -> Any:
+def _stamped(frame: Any, piece: OffsetRange) -> Any:
     from pyspark.sql import functions
 
-    part = piece.range
+    part = piece
     kinds = ("string", "int", "bigint", "timestamp")
     values = (part.topic, part.partition, part.start, None)
     stamps = [

@@ -17,9 +17,9 @@ from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats.avro_types import columns, converter
 from millstream.spark.load.pipeline.formats.parsed import (
     NULL_VALUE,
-    BadColumnError,
     Parsed,
     RejectError,
+    converted,
     merged,
     one_by_one,
 )
@@ -73,16 +73,7 @@ class AvroParser:
             raise
         except Exception as error:  # fastavro raises any kind of error for invalid bytes
             raise RejectError(f"not Avro of this schema: {str(error) or type(error).__name__}") from error
-        row: list[Any] = []
-        problems: list[str] = []
-        for name, convert in self._columns:
-            try:
-                row.append(convert(datum.get(name), name))
-            except BadColumnError as error:
-                problems.append(str(error))
-        if problems:
-            raise RejectError("; ".join(problems))
-        return row
+        return converted(datum, self._columns)
 
     def _body(self, raw: bytes) -> bytes:
         if self._prefix == "confluent":

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.declarations import setting_error
-from millstream.spark.load.pipeline.formats.parsed import BadColumnError
+from millstream.spark.load.pipeline.formats.parsed import BadColumnError, ConvertField, not_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Convert = Callable[[Any, str], Any]
-"""A value that fastavro read, and the path of its column, to what Arrow takes; raises BadColumnError."""
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 
@@ -120,22 +117,12 @@ def _scalar(given: Mapping[str, Any], path: str) -> Any:
 # ---- values
 
 
-def converter(field: Any) -> Convert:
+def converter(field: Any) -> ConvertField:
     """The function that converts values of this column."""
-    convert = _convert(field.type)
-    needed = not field.nullable
-
-    def read(value: Any, path: str) -> Any:
-        if value is None:
-            if needed:
-                raise BadColumnError(path, "null, but the column is NOT NULL")
-            return None
-        return convert(value, path)
-
-    return read
+    return not_null(field, _convert(field.type))
 
 
-def _convert(kind: Any) -> Convert:
+def _convert(kind: Any) -> ConvertField:
     import pyarrow as pa
 
     if pa.types.is_map(kind):
@@ -153,12 +140,12 @@ def _convert(kind: Any) -> Convert:
     return lambda value, _: str(value) if isinstance(value, uuid.UUID) else value
 
 
-def _map(kind: Any) -> Convert:
+def _map(kind: Any) -> ConvertField:
     item = converter(kind.item_field)
     return lambda value, path: [(key, item(one, f"{path}.{key}")) for key, one in value.items()]
 
 
-def _integer(bits: int) -> Convert:
+def _integer(bits: int) -> ConvertField:
     limit = 1 << (bits - 1)
 
     def read(value: Any, path: str) -> Any:
@@ -169,7 +156,7 @@ def _integer(bits: int) -> Convert:
     return read
 
 
-def _decimal(kind: Any) -> Convert:
+def _decimal(kind: Any) -> ConvertField:
     limit = Decimal(10) ** (kind.precision - kind.scale)
 
     def read(value: Any, path: str) -> Any:

@@ -16,7 +16,7 @@ from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats import texts
 from millstream.spark.load.pipeline.formats.json_rows import described, rounded
-from millstream.spark.load.pipeline.formats.parsed import NULL_VALUE, RejectError
+from millstream.spark.load.pipeline.formats.parsed import RejectError, decoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,13 +58,7 @@ class CsvRows:
         return row
 
     def _fields(self, raw: bytes | None) -> list[str | None]:
-        if raw is None:
-            raise RejectError(NULL_VALUE)
-        try:
-            text = str(raw, "utf-8")
-        except UnicodeDecodeError as error:
-            byte = raw[error.start]
-            raise RejectError(f"not UTF-8: byte 0x{byte:02x} at position {error.start}") from error
+        text = decoded(raw)
         return _split(text.removesuffix("\n").removesuffix("\r"), self._delimiter, self._quote)
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats import texts
-from millstream.spark.load.pipeline.formats.parsed import NULL_VALUE, BadColumnError, RejectError
+from millstream.spark.load.pipeline.formats.parsed import (
+    BadColumnError,
+    ConvertField,
+    RejectError,
+    converted,
+    decoded,
+    not_null,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,9 +33,6 @@ DEEPEST: Final = 256
 _SHOWN: Final = 40
 _LONGEST_INTEGER: Final = 25
 """Longer integers are rejected without parsing them: a LONG has at most 19 digits."""
-
-Convert = Callable[[Any, str], Any]
-"""A JSON value, and the path of its column, to what Arrow takes; raises BadColumnError."""
 
 
 class Whole(str):
@@ -59,26 +63,10 @@ class JsonRows:
 
     def convert(self, raw: bytes | None) -> list[Any]:
         """The values of the columns; raises RejectError with all problems."""
-        found = self._load(raw)
-        row: list[Any] = []
-        problems: list[str] = []
-        for name, convert in self._columns:
-            try:
-                row.append(convert(found.get(name), name))
-            except BadColumnError as error:
-                problems.append(str(error))
-        if problems:
-            raise RejectError("; ".join(problems))
-        return row
+        return converted(self._load(raw), self._columns)
 
     def _load(self, raw: bytes | None) -> dict[str, Any]:
-        if raw is None:
-            raise RejectError(NULL_VALUE)
-        try:
-            text = str(raw, "utf-8")
-        except UnicodeDecodeError as error:
-            byte = raw[error.start]
-            raise RejectError(f"not UTF-8: byte 0x{byte:02x} at position {error.start}") from error
+        text = decoded(raw)
         if _depth_may_exceed(text) and _depth(text) > DEEPEST:
             raise RejectError(f"not JSON that can be read: nested more than {DEEPEST} deep")
         try:
@@ -152,27 +140,22 @@ def _cut(text: str) -> str:
 # ---- the types
 
 
-def _nullable(field: Any) -> Convert:
+def _nullable(field: Any) -> ConvertField:
     convert = converter(field.type, field.name)
-    needed = not field.nullable
 
     def read(value: Any, path: str) -> Any:
-        if value is None:
-            if needed:
-                raise BadColumnError(path, "null, but the column is NOT NULL")
-            return None
         if isinstance(value, Twice):
             raise BadColumnError(path, "given twice")
         return convert(value, path)
 
-    return read
+    return not_null(field, read)
 
 
-def converter(kind: Any, name: str) -> Convert:
+def converter(kind: Any, name: str) -> ConvertField:
     """The function that converts JSON to this Arrow type. Raises ConfigError if there is none."""
     import pyarrow as pa
 
-    makers: list[tuple[Callable[[Any], bool], Callable[[], Convert]]] = [
+    makers: list[tuple[Callable[[Any], bool], Callable[[], ConvertField]]] = [
         (pa.types.is_map, lambda: _map(kind, name)),
         (pa.types.is_list, lambda: _array(kind, name)),
         (pa.types.is_struct, lambda: _struct(kind)),
@@ -207,7 +190,7 @@ def _string(value: Any, path: str) -> str:
     return value
 
 
-def _integer(kind: Any) -> Convert:
+def _integer(kind: Any) -> ConvertField:
     name = ddl.type_name(kind)
     limit = 1 << (kind.bit_width - 1)
 
@@ -222,7 +205,7 @@ def _integer(kind: Any) -> Convert:
     return read
 
 
-def _float(kind: Any) -> Convert:
+def _float(kind: Any) -> ConvertField:
     name = ddl.type_name(kind)
     single = kind.bit_width == 32
 
@@ -246,7 +229,7 @@ def rounded(number: float) -> float:
     return nearest
 
 
-def _text(kind: Any) -> Convert:
+def _text(kind: Any) -> ConvertField:
     """Types that are written as text; a decimal may also be a number."""
     import pyarrow as pa
 
@@ -268,7 +251,7 @@ def _text(kind: Any) -> Convert:
     return read
 
 
-def _array(kind: Any, name: str) -> Convert:
+def _array(kind: Any, name: str) -> ConvertField:
     element = _nullable(kind.value_field.with_name(name))
 
     def read(value: Any, path: str) -> list[Any]:
@@ -279,7 +262,7 @@ def _array(kind: Any, name: str) -> Convert:
     return read
 
 
-def _struct(kind: Any) -> Convert:
+def _struct(kind: Any) -> ConvertField:
     fields = [(field.name, _nullable(field)) for field in kind]
 
     def read(value: Any, path: str) -> Mapping[str, Any]:
@@ -290,7 +273,7 @@ def _struct(kind: Any) -> Convert:
     return read
 
 
-def _map(kind: Any, name: str) -> Convert:
+def _map(kind: Any, name: str) -> ConvertField:
     import pyarrow as pa
 
     if not pa.types.is_string(kind.key_type):

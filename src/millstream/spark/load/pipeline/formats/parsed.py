@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -48,6 +48,47 @@ class Parser(Protocol):
 
 Convert = Callable[[bytes | None], list[Any]]
 """One value to the values of its columns; raises RejectError."""
+ConvertField = Callable[[Any, str], Any]
+"""A field's value, and the path of its column, to what Arrow accepts; raises BadColumnError."""
+
+
+def converted(found: Mapping[str, Any], columns: Iterable[tuple[str, ConvertField]]) -> list[Any]:
+    """The values of the columns, from the fields of a record; raises RejectError with all problems."""
+    row: list[Any] = []
+    problems: list[str] = []
+    for name, convert in columns:
+        try:
+            row.append(convert(found.get(name), name))
+        except BadColumnError as error:
+            problems.append(str(error))
+    if problems:
+        raise RejectError("; ".join(problems))
+    return row
+
+
+def not_null(field: Any, convert: ConvertField) -> ConvertField:
+    """``convert`` for values that are not null; a null is rejected if the field is NOT NULL."""
+    needed = not field.nullable
+
+    def read(value: Any, path: str) -> Any:
+        if value is not None:
+            return convert(value, path)
+        if needed:
+            raise BadColumnError(path, "null, but the column is NOT NULL")
+        return None
+
+    return read
+
+
+def decoded(raw: bytes | None) -> str:
+    """The text of a value in UTF-8; raises RejectError."""
+    if raw is None:
+        raise RejectError(NULL_VALUE)
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        byte = raw[error.start]
+        raise RejectError(f"not UTF-8: byte 0x{byte:02x} at position {error.start}") from error
 
 
 @dataclass(slots=True)
