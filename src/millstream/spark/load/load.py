@@ -131,7 +131,7 @@ class Load:
         self._stop.on_request(member.abort_cycle)
         member.start()
         prepared.get(self._stop)
-        job = RunContext(
+        context = RunContext(
             group_id=self._group_id,
             sink=self._sink,
             pipeline=self._pipeline,
@@ -143,8 +143,15 @@ class Load:
             read_committed=self._clients.read_committed,
             retry_seconds=self._clients.retry_seconds,
         )
-        planner = Planner(Rules.of(settings), topics, self._sink, self._aligned())
-        self._run = LoadRun(job, lambda: session.get(self._stop), member, planner, self._stop)
+        rules = Rules(
+            self._group_id,
+            self._sink.name,
+            settings.starting,
+            settings.fail_on_data_loss,
+            settings.on_recreated,
+        )
+        planner = Planner(rules, topics, self._sink, self._aligned())
+        self._run = LoadRun(context, lambda: session.get(self._stop), member, planner, self._stop)
         return self._run
 
     def _session(self) -> Any:

@@ -136,7 +136,7 @@ class Stage:
         clock = Clock()
         rules = Rules("g", self.sink.name, on_recreated=self.on_recreated)
         topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
-        job = RunContext(
+        context = RunContext(
             group_id="g",
             sink=as_sink(self.sink),
             pipeline=cast("Any", self.pipeline),
@@ -148,7 +148,7 @@ class Stage:
         )
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         planner = Planner(rules, topics, as_sink(self.sink))
-        return LoadRun(job, lambda: spark, cast("Any", self.member), planner, self.stop)
+        return LoadRun(context, lambda: spark, cast("Any", self.member), planner, self.stop)
 
     def make_anew(self, end: int) -> None:
         self.brokers.topics = {"orders": (OTHER_ID, [(0, end)])}

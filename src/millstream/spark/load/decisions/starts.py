@@ -35,7 +35,6 @@ from typing import Final
 
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_commit_metadata
-from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.base import Loss, Progress, Standing
 
 
@@ -48,17 +47,6 @@ class Rules:
     starting: str = "earliest"
     fail_on_data_loss: bool = True
     on_recreated: str = "fail"
-
-    @classmethod
-    def of(cls, settings: LoadSettings) -> Rules:
-        """The rules of a load with these settings."""
-        return cls(
-            settings.group_id,
-            settings.sink.name,
-            settings.starting,
-            settings.fail_on_data_loss,
-            settings.on_recreated,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,14 +79,14 @@ class LoadRun:
 
     def __init__(
         self,
-        job: RunContext,
+        context: RunContext,
         session: Callable[[], Any],
         member: GroupMember,
         planner: Planner,
         stop: StopRequest,
     ) -> None:
         """``session`` waits for Spark, which may still be starting; it is called when there is work."""
-        self._job = job
+        self._context = context
         self._session = session
         self._spark: Any = None
         self._cores = 1
@@ -94,8 +94,8 @@ class LoadRun:
         self._planner = planner
         self._stop = stop
         self._began = time.monotonic()
-        self._tally = Tally(LoadReport(job.group_id, job.sink.name))
-        self._pace = Throughput()
+        self._tally = Tally(LoadReport(context.group_id, context.sink.name))
+        self._throughput = Throughput()
         self._watch: TaskWatch | None = None
         self._under_way = 0
         self._lag = 0
@@ -104,7 +104,7 @@ class LoadRun:
         self._joining: GroupJoin | None = None
         self._offsets_done = 0
         self._compacted = 0
-        self._retries = RetryBudget(self._tally, stop, job.retry_seconds)
+        self._retries = RetryBudget(self._tally, stop, context.retry_seconds)
         self._refused_since: float | None = None
 
     # ---- the two ways to run
@@ -117,7 +117,7 @@ class LoadRun:
 
     def _once(self) -> None:
         targets: dict[TopicPartition, int] | None = None
-        self._join(RetryBudget(self._tally, self._stop, self._job.retry_seconds))
+        self._join(RetryBudget(self._tally, self._stop, self._context.retry_seconds))
         while not self._stop.is_requested:
             plan = self._retries.attempt(self._plan)
             if plan is None:
@@ -153,7 +153,9 @@ class LoadRun:
 
     def _join(self, retries: RetryBudget) -> None:
         """Wait for the first assignment."""
-        self._joining = GroupJoin(self._job.group_id, self._member, self._planner.reach, retries, self._stop)
+        self._joining = GroupJoin(
+            self._context.group_id, self._member, self._planner.reach, retries, self._stop
+        )
         self._joining.wait()
         self._joining = None
 
@@ -188,11 +190,11 @@ class LoadRun:
 
     def _ranges(self, plan: LoadPlan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
         """The ranges of the next cycle."""
-        bounds, pace = self._job.bounds, self._pace
-        ranges = ranges_of(backlogs, budget(bounds, pace, self._cores))
+        bounds, rates = self._context.bounds, self._throughput
+        ranges = ranges_of(backlogs, budget(bounds, rates, self._cores))
         if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
             return ranges  # not worth a query
-        return within_bytes(ranges, bounds, pace, self._cores, self._planner.sizes(plan))
+        return within_bytes(ranges, bounds, rates, self._cores, self._planner.sizes(plan))
 
     def _need_spark(self) -> None:
         if self._spark is None:
@@ -203,7 +205,7 @@ class LoadRun:
     # ---- planning
 
     def _plan(self) -> LoadPlan | None:
-        self._job.observer(Point.PLANNING, Detail())
+        self._context.observer(Point.PLANNING, Detail())
         self._losses = self._member.losses
         plan = self._planner.plan(self._member.owned())
         if plan.refusals and all(one.passing for one in plan.refusals):
@@ -212,7 +214,7 @@ class LoadRun:
             if now - self._refused_since < _PASSING_SECONDS:
                 self._stop.wait(_IDLE_SECONDS)
                 return None
-        plan.raise_refusals(self._job.sink.name, self._tally.so_far.loaded)
+        plan.raise_refusals(self._context.sink.name, self._tally.so_far.loaded)
         self._refused_since = None
         for note in plan.notes:
             log.warning("%s", note)
@@ -230,8 +232,8 @@ class LoadRun:
             return
         lost = plan.lost(datetime.now(UTC))
         advances = tuple(plan.advance(one, offset, offset) for one, offset in offsets.items())
-        self._job.sink.commit(
-            Cycle(self._job.group_id, _new_id(), advances, (), lost), self._between_tables(Detail())
+        self._context.sink.commit(
+            Cycle(self._context.group_id, _new_id(), advances, (), lost), self._between_tables(Detail())
         )
         self._tally.add_lost(lost)
         self._commit_group(offsets, STARTING)
@@ -247,7 +249,7 @@ class LoadRun:
         cycle_id = _new_id()
         tag = f"millstream-load-{cycle_id}"
         partitions = frozenset(one.topic_partition for one in ranges)
-        if not self._member.hold(partitions, partial(self._job.pipeline.interrupt, self._spark, tag)):
+        if not self._member.hold(partitions, partial(self._context.pipeline.interrupt, self._spark, tag)):
             return
         if self._stop.is_requested:  # requested before there was a cycle to abort
             self._member.release()
@@ -271,7 +273,7 @@ class LoadRun:
 
     def _abandon(self, cycle_id: str, written: Sequence[Written]) -> None:
         try:
-            self._job.sink.abandon(cycle_id, written)
+            self._context.sink.abandon(cycle_id, written)
         except Exception as error:  # noqa: BLE001 - only leftovers, and something else has failed already
             log.warning("what cycle %s had written could not be deleted: %s", cycle_id, error)
 
@@ -286,46 +288,46 @@ class LoadRun:
         detail = replace(
             detail, rows=sum(one.rows for one in written), rejected=sum(one.rejected for one in written)
         )
-        self._job.observer(Point.TASKS_DONE, detail)
+        self._context.observer(Point.TASKS_DONE, detail)
         # Offsets of a topic that was recreated meanwhile are not those that were planned.
         if not self._planner.still_holds(plan, [one.topic_partition for one in ranges]):
             raise CycleAborted
         if not self._member.seal():
             raise CycleAborted
         self._state = "committing"
-        cycle = Cycle(self._job.group_id, cycle_id, advances, tuple(written))
-        self._job.sink.commit(cycle, self._between_tables(detail))
+        cycle = Cycle(self._context.group_id, cycle_id, advances, tuple(written))
+        self._context.sink.commit(cycle, self._between_tables(detail))
         written.clear()  # committed: not to be abandoned, whatever fails from here on
         seconds = time.monotonic() - began
         self._committed(detail, cycle.written, sum(result.records for result in results), seconds)
-        self._job.observer(Point.SINK_COMMITTED, detail)
+        self._context.observer(Point.SINK_COMMITTED, detail)
         if self._commit_group({one.topic_partition: one.end for one in ranges}, cycle_id):
-            self._job.observer(Point.GROUP_COMMITTED, detail)
+            self._context.observer(Point.GROUP_COMMITTED, detail)
 
     def _run_tasks(self, ranges: Sequence[OffsetRange], detail: Detail, tag: str) -> list[PieceResult]:
-        job = self._job
+        context = self._context
         pieces = pieces_of(ranges, self._cores)
-        job.observer(Point.TASKS_STARTED, detail)
-        arguments = (self._spark, job.task_settings, pieces, job.sink.writer(detail.cycle_id), tag)
-        if not job.watched:
-            return job.pipeline.run(*arguments)
-        running = partial(job.observer, Point.TASKS_RUNNING, detail)
+        context.observer(Point.TASKS_STARTED, detail)
+        arguments = (self._spark, context.task_settings, pieces, context.sink.writer(detail.cycle_id), tag)
+        if not context.watched:
+            return context.pipeline.run(*arguments)
+        running = partial(context.observer, Point.TASKS_RUNNING, detail)
         with TaskWatch(self._spark, running) as self._watch:
             self._under_way = sum(one.offsets for one in ranges)
-            return job.pipeline.run(*arguments)
+            return context.pipeline.run(*arguments)
 
     def _committed(self, detail: Detail, written: Sequence[Written], records: int, seconds: float) -> None:
         offsets = sum(one.offsets for one in detail.ranges)
         size = sum(one.size for one in written)
-        self._pace = self._pace.after(offsets, size, seconds)
+        self._throughput = self._throughput.after(offsets, size, seconds)
         self._offsets_done += offsets
         self._under_way = 0
         self._lag = max(0, self._lag - offsets)
         self._retries.renew()
         self._tally.add(
             LoadReport(
-                self._job.group_id,
-                self._job.sink.name,
+                self._context.group_id,
+                self._context.sink.name,
                 loaded=detail.rows,
                 rejected=detail.rejected,
                 records=records,
@@ -338,14 +340,14 @@ class LoadRun:
         log.info("cycle %s: %d rows, %d rejected", detail.cycle_id, detail.rows, detail.rejected)
 
     def _between_tables(self, detail: Detail) -> Callable[[str], None]:
-        return lambda place: self._job.observer(Point.BETWEEN_TABLES, detail)
+        return lambda place: self._context.observer(Point.BETWEEN_TABLES, detail)
 
     def _commit_group(self, offsets: Mapping[TopicPartition, int], cycle_id: str) -> bool:
         """Commit the sink's progress to the group; False if this is not a member at the moment.
 
         Nothing is lost then: the next plan repairs the group from the sink.
         """
-        metadata = str(CommitMetadata(cycle_id, self._job.sink.name, self._job.read_committed))
+        metadata = str(CommitMetadata(cycle_id, self._context.sink.name, self._context.read_committed))
         try:
             self._member.commit(
                 {one: OffsetAndMetadata(offset, metadata) for one, offset in offsets.items()},
@@ -357,13 +359,13 @@ class LoadRun:
         return True
 
     def _compact(self) -> None:
-        if self._job.compact_bytes is None:
+        if self._context.compact_bytes is None:
             return
         self._state = "compacting"
         self._compacted = self._tally.so_far.cycles
-        self._job.observer(Point.COMPACTING, Detail())
+        self._context.observer(Point.COMPACTING, Detail())
         try:
-            self._job.sink.compact(self._job.compact_bytes, lambda place: None)
+            self._context.sink.compact(self._context.compact_bytes, lambda place: None)
         except Exception as error:  # noqa: BLE001 - the rows are committed: joining their files can wait
             log.warning("small files were not joined: %s", error)
             self._tally.add_notes([f"small files were not joined: {error}"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import check_parser as syntax
 from millstream.spark.load.pipeline.check_parser import NotSimpleError
+from millstream.spark.load.pipeline.spark_schema import cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,7 +213,7 @@ def _operands(kind: Any, value: Any) -> tuple[Callable[[Any], Any], pa.Scalar]:
     ]
     for fitting, common in fits:
         if fitting:
-            return partial(_cast, common), pa.scalar(value, common)
+            return partial(cast, kind=common), pa.scalar(value, common)
     if _is_double(kind) and (whole or isinstance(value, float | Decimal)):
         return (lambda column: column), pa.scalar(_exact_double(value), pa.float64())
     if pa.types.is_decimal(kind) and (whole or isinstance(value, Decimal)):
@@ -237,8 +238,4 @@ def _decimals(kind: Any, value: Decimal) -> tuple[Callable[[Any], Any], pa.Scala
     if digits > 38:
         raise NotSimpleError
     common = pa.decimal128(digits, scale)
-    return partial(_cast, common), pa.scalar(value, common)
-
-
-def _cast(kind: Any, column: pa.Array) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
+    return partial(cast, kind=common), pa.scalar(value, common)

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import MisuseError
 from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.checks import FAILED
-from millstream.spark.load.pipeline.fused import RESULT_DDL, PieceResult, answer, results
+from millstream.spark.load.pipeline.fused import (
+    RESULT_DDL,
+    PieceResult,
+    Stage,
+    answer,
+    for_each_number,
+    results,
+)
 from millstream.spark.load.pipeline.jobs import TaskFailedError
+from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.pipeline.spark_schema import conformed
-from millstream.spark.load.pipeline.work import Shaped, Shaper, refusals, rejected_rows, table_partitioning
+from millstream.spark.load.pipeline.work import Shaped, Shaper, refusals, rejected_rows
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.reading.memory import keep_freed
@@ -31,8 +39,6 @@ if TYPE_CHECKING:
 RECORD: Final = "__record"
 REASON: Final = "__reason"
 PIECE: Final = "__piece"
-
-Stage = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ def parsed(spark: Any, task: ParseTask) -> Any:
     """A DataFrame of rows beside records, with reasons for rejected ones, and a partition for each piece."""
     count = len(task.pieces)
     numbers = spark.range(0, count, 1, count)
-    frame = numbers.mapInArrow(_reading(task), parsed_ddl(task.shaping))
+    frame = numbers.mapInArrow(for_each_number(task.read), parsed_ddl(task.shaping))
     if Shaper(task.shaping).checks_here:
         return frame
     return frame.withColumn(REASON, reason_column(task.shaping.checks))
@@ -118,15 +124,6 @@ def reason_column(checks: Sequence[str]) -> Any:
     return functions.when(functions.col(REASON).isNotNull(), functions.col(REASON)).when(joined != "", joined)
 
 
-def _reading(task: ParseTask) -> Stage:
-    def function(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for index in batch.column(0).to_pylist():
-                yield from task.read(index)
-
-    return function
-
-
 # ---- writing
 
 
@@ -148,7 +145,7 @@ class WriteTask:
         context = TaskContext.get()
         assert context is not None
         index = context.partitionId()
-        partitioning = table_partitioning(self.shaping, self.schema)
+        partitioning = Partitioning(self.shaping.partition_by, self.schema)
 
         def write(batch: pa.RecordBatch, output: TaskOutput) -> int:
             good, rejected = self.divided(batch)
@@ -162,7 +159,7 @@ class WriteTask:
 
     def write_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[PieceResult]:
         """Write the rows of a query's result, of any pieces; a partition without rows writes nothing."""
-        partitioning = table_partitioning(self.shaping, self.schema)
+        partitioning = Partitioning(self.shaping.partition_by, self.schema)
         filled = iter(batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.spark.load.decisions.cycles import shares_of
 from millstream.spark.load.pipeline.jobs import TaskFailedError, cores_of, is_connect
 from millstream.spark.load.pipeline.partitioning import Partitioning
-from millstream.spark.load.pipeline.work import Shaper, accepted, rejected_rows, table_partitioning
+from millstream.spark.load.pipeline.work import Shaper, accepted, rejected_rows
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.reading.memory import keep_freed
@@ -61,7 +61,7 @@ class FusedTask:
         try:
             output = self.writer.open()
             shaper = Shaper(self.shaping)
-            partitioning = table_partitioning(self.shaping, shaper.schema)
+            partitioning = Partitioning(self.shaping.partition_by, shaper.schema)
             for index in share:
                 records += self._copy(self.pieces[index], shaper, partitioning, output)
             return PieceResult(index if len(share) == 1 else None, output.finish(), records)
@@ -116,9 +116,12 @@ def _run_plainly(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -
 
 
 def _run_as_query(spark: Any, task: FusedTask, shares: Sequence[Sequence[int]]) -> list[PieceResult]:
+    def work(number: int) -> Iterator[pa.RecordBatch]:
+        yield answer(task.run(shares[number]))
+
     # As many partitions as numbers: each task gets exactly one.
     numbers = spark.range(0, len(shares), 1, len(shares))
-    return results(numbers.mapInArrow(_function(task, shares), RESULT_DDL).collect())
+    return results(numbers.mapInArrow(for_each_number(work), RESULT_DDL).collect())
 
 
 def results(found: Sequence[Any]) -> list[PieceResult]:
@@ -149,12 +152,16 @@ def answer(result: PieceResult) -> pa.RecordBatch:
     )
 
 
-def _function(
-    task: FusedTask, shares: Sequence[Sequence[int]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def function(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+Stage = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+"""What Spark runs over the batches of a partition."""
+
+
+def for_each_number(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Stage:
+    """Do ``work`` for each number of a DataFrame of numbers."""
+
+    def stage(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield answer(task.run(shares[number]))
+                yield from work(number)
 
-    return function
+    return stage

@@ -15,8 +15,9 @@ from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames, fused, jobs, sql
 from millstream.spark.load.pipeline.formats.avro import schema_text
 from millstream.spark.load.pipeline.fused import PieceResult
+from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.pipeline.spark_schema import conformed
-from millstream.spark.load.pipeline.work import Shaper, table_partitioning
+from millstream.spark.load.pipeline.work import Shaper
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Tables, TaskWriter
@@ -47,7 +48,7 @@ class Pipeline:
         self._shaper = Shaper(shaping)
         self._query: sql.QueryShape | None = None
         if shaping.sql is None:
-            table_partitioning(shaping, self._shaper.schema)
+            Partitioning(shaping.partition_by, self._shaper.schema)
 
     @property
     def is_fused(self) -> bool:
@@ -76,7 +77,7 @@ class Pipeline:
             self._ask_about_checks(spark)
         if self.shaping.sql is not None:
             self._query = sql.shape(spark, self.shaping, self._shaper.schema)
-        partitioning = table_partitioning(self.shaping, self._written_schema())
+        partitioning = Partitioning(self.shaping.partition_by, self._written_schema())
         return Tables(
             rows=partitioning.schema,
             rejected=columns.rejected_schema() if self.shaping.can_reject else None,
@@ -176,7 +177,7 @@ class Pipeline:
         return ReplayedRows(good, self._partitioned(conformed(batches[0], schema)), said)
 
     def _partitioned(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return table_partitioning(self.shaping, self._written_schema()).add(rows)
+        return Partitioning(self.shaping.partition_by, self._written_schema()).add(rows)
 
     @staticmethod
     def interrupt(spark: Any, tag: str) -> None:

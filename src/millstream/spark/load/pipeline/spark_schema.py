@@ -53,9 +53,10 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch from Spark in exactly this schema: time zones, list fields and nullability may differ."""
     import pyarrow as pa
 
-    arrays = [_conformed(batch.column(place), field.type) for place, field in enumerate(schema)]
+    arrays = [cast(batch.column(place), field.type) for place, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _conformed(column: pa.Array, kind: Any) -> pa.Array:
+def cast(column: pa.Array, kind: Any) -> pa.Array:
+    """The column in this type; itself if it has it."""
     return column if column.type.equals(kind) else column.cast(kind)

@@ -12,7 +12,6 @@ import numpy as np
 from millstream.spark.load.pipeline import checks, columns
 from millstream.spark.load.pipeline.formats import parser_of
 from millstream.spark.load.pipeline.formats.parsed import Parsed
-from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.settings import Shaping
 from millstream.spark.sinks.base import TaskWriter
 from millstream.spark.sinks.capabilities import RefusesRows
@@ -83,11 +82,6 @@ def row_schema(shaping: Shaping, parser: Any) -> pa.Schema:
     if parser is None:
         return columns.raw_schema(headers=shaping.headers)
     return columns.with_positions(list(parser.schema))
-
-
-def table_partitioning(shaping: Shaping, schema: pa.Schema) -> Partitioning:
-    """The partition columns of rows of this schema."""
-    return Partitioning(shaping.partition_by, schema)
 
 
 def rejected_rows(batch: pa.RecordBatch, bad: Sequence[int], reasons: Sequence[str]) -> pa.RecordBatch | None:

@@ -197,16 +197,12 @@ class _JsonBlock:
         rows, wrong = found
         places = scanned.places[first:last]
         if wrong is not None:
+            import pyarrow as pa
+
             self._single.append(places[wrong])
-            rows, places = rows.filter(_mask(~wrong)), places[~wrong]
+            rows, places = rows.filter(pa.array(~wrong)), places[~wrong]
         self._parts.append((places, rows))
         return None
-
-
-def _mask(flags: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(flags)
 
 
 def _is_utf8(values: pa.BinaryArray) -> bool:
