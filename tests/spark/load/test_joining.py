@@ -13,7 +13,7 @@ from millstream.embedded import EmbeddedBroker
 from millstream.errors import LoadFailedError, NoBrokersAvailableError
 from millstream.spark.load import Load
 from millstream.spark.load.engine import joining, topics
-from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.members import LoadMember
 from tests.spark.load.conftest import QUICK, Background, running, until_owned
 from tests.spark.load.sqlite_sink import SqliteSink
 from tests.waiting import until
@@ -45,16 +45,16 @@ def load_of(broker: EmbeddedBroker, directory: Path, **properties: Any) -> Load:
 @pytest.fixture
 def leaving(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker goes when the load is about to join, the first time."""
-    start = GroupMember.start
-    gone: list[GroupMember] = []
+    start = LoadMember.start
+    gone: list[LoadMember] = []
 
-    def late(member: GroupMember) -> None:
+    def late(member: LoadMember) -> None:
         if not gone:
             broker.stop()
         gone.append(member)
         start(member)
 
-    monkeypatch.setattr(GroupMember, "start", late)
+    monkeypatch.setattr(LoadMember, "start", late)
     monkeypatch.setattr(joining, "_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(topics, "_REACH_SECONDS", 0.5)
 

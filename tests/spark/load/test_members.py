@@ -7,7 +7,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.errors import CommitFailedError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.members import LoadMember
 from tests.conftest import NewTopic
 from tests.spark.burying import bury
 from tests.waiting import until
@@ -19,7 +19,7 @@ def test_what_was_read_before_a_loss_is_not_committed_after_it(
     """While it was no member the group may have been empty, and its offsets moved by command."""
     where = TopicPartition(new_topic(), 0)
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": "loses"}
-    member = GroupMember(
+    member = LoadMember(
         {**settings, "enable.auto.commit": False},
         [where.topic],
         on_rebalance=lambda: None,

@@ -16,12 +16,12 @@ from millstream.spark.load.declarations import parameter_list, taking
 from millstream.spark.load.engine.background import BackgroundValue
 from millstream.spark.load.engine.clients import ClientSettings
 from millstream.spark.load.engine.interruptible_admin import InterruptibleAdmin
-from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.planning import Aligned, Planner
 from millstream.spark.load.engine.requirements import bounds_for, check_fit, check_query, check_tables
 from millstream.spark.load.engine.run import LoadRun, RunContext
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
-from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.engine.watching import LoadSnapshot
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.points import Detail, Point, ignore
@@ -115,7 +115,7 @@ class Load:
         from millstream.admin import Admin
 
         settings = self._settings
-        member = GroupMember(
+        member = LoadMember(
             self._clients.member,
             settings.topics,
             on_rebalance=lambda: self._observer(Point.REBALANCING, Detail()),
@@ -125,7 +125,7 @@ class Load:
         prepared = BackgroundValue(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
         brokers = InterruptibleAdmin(admin, self._stop)
-        topics = Topics(brokers, settings.topics, read_committed=self._clients.read_committed)
+        topics = LoadedTopics(brokers, settings.topics, read_committed=self._clients.read_committed)
         topics.look()  # raise for a missing topic before joining the group
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.abort_cycle)

@@ -11,7 +11,7 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_commit_metadata
 from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, decide, progress_of
 from millstream.spark.load.engine.planning import other_groups, situation_of
-from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.report import lost_values
 from millstream.spark.sinks.base import LostRange, Sink
 
@@ -72,7 +72,7 @@ class LoadStatus:
 
 def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> LoadStatus:
     """Read the status of a load, without changing anything. The load need not be running."""
-    view = Topics(admin, list(topics))
+    view = LoadedTopics(admin, list(topics))
     seen = view.look()
     standing = sink.standing(group_id, list(seen))
     committed = view.committed(group_id, seen)

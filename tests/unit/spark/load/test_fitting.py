@@ -46,7 +46,7 @@ def load(**settings: Any) -> Load:
         ({"target_file_size": 1}, "needs compact=True"),
         ({"sink": POSTGRES, "compact": True}, "has none to join: leave it out"),
         ({"sink": TOPIC, "compact": True}, "has none to join: leave it out"),
-        ({"properties": {"group.id": "x"}}, "group.id is no property of a load: use group_id"),
+        ({"properties": {"group.id": "x"}}, "group.id is not a property of a load: use group_id"),
         ({"properties": {"isolation.levle": "x"}}, "isolation.level"),
         ({"checks": ["price > 0"]}, "no column 'price'.*known with a schema only"),
         ({**SHAPED, "checks": ["cost > 0"]}, "check 'cost > 0': there is no column 'cost'. There are id"),

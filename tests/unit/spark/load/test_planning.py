@@ -10,7 +10,7 @@ from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from millstream.spark.load.decisions.cycles import Backlog
 from millstream.spark.load.decisions.starts import Rules
 from millstream.spark.load.engine.planning import Aligned, LoadPlan, Planner
-from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.sinks.base import Progress, Standing
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers, FakeSink, as_sink
 
@@ -26,7 +26,7 @@ class World:
 
     def plan(self, *owned: TopicPartition, read_committed: bool = False) -> LoadPlan:
         clock = Clock()
-        topics = Topics(
+        topics = LoadedTopics(
             self.brokers, ["orders"], read_committed=read_committed, clock=clock, sleep=clock.sleep
         )
         return Planner(self.rules, topics, as_sink(self.sink), self.aligned).plan(owned)
@@ -223,7 +223,7 @@ def test_a_plan_holds_as_long_as_the_topic_is_the_same(
     now: dict[str, tuple[str, list[tuple[int, int]]]],
 ) -> None:
     world = World([(0, 10)])
-    topics = Topics(world.brokers, ["orders"])
+    topics = LoadedTopics(world.brokers, ["orders"])
     planner = Planner(world.rules, topics, as_sink(world.sink))
     plan = planner.plan([ZERO])
     assert planner.still_holds(plan, [ZERO])

@@ -16,7 +16,7 @@ from millstream.spark.load.engine import retries as failing
 from millstream.spark.load.engine.planning import Planner
 from millstream.spark.load.engine.run import LoadRun, RunContext
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
-from millstream.spark.load.engine.topics import Topics
+from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.points import Detail, Point
 from millstream.spark.planning.ranges import OffsetRange
@@ -135,7 +135,7 @@ class Stage:
     def run(self) -> LoadRun:
         clock = Clock()
         rules = Rules("g", self.sink.name, on_recreated=self.on_recreated)
-        topics = Topics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
+        topics = LoadedTopics(self.brokers, ["orders"], clock=clock, sleep=clock.sleep)
         context = RunContext(
             group_id="g",
             sink=as_sink(self.sink),

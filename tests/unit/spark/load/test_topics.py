@@ -6,12 +6,12 @@ import pytest
 
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.model import TopicPartition
-from millstream.spark.load.engine.topics import LogBounds, Topics
+from millstream.spark.load.engine.topics import LoadedTopics, LogBounds
 from tests.unit.spark.load.world import ID, ID_HEX, OTHER_ID, Clock, FakeBrokers
 
 
-def view(brokers: FakeBrokers, clock: Clock) -> Topics:
-    return Topics(brokers, ["orders"], clock=clock, sleep=clock.sleep)
+def view(brokers: FakeBrokers, clock: Clock) -> LoadedTopics:
+    return LoadedTopics(brokers, ["orders"], clock=clock, sleep=clock.sleep)
 
 
 def test_partitions_with_their_logs_and_the_topics_id() -> None:
@@ -86,7 +86,7 @@ def test_with_read_committed_an_open_transaction_is_the_end_for_now() -> None:
     zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
     brokers = FakeBrokers({"orders": (ID, [(0, 10), (5, 9)])})
     brokers.stable = {zero: 7, one: 9}
-    found = Topics(brokers, ["orders"], read_committed=True).look()
+    found = LoadedTopics(brokers, ["orders"], read_committed=True).look()
     assert found == {zero: LogBounds(ID_HEX, 0, 10, 7), one: LogBounds(ID_HEX, 5, 9, 9)}
     assert [seen.readable_end for seen in found.values()] == [7, 9]
     assert view(brokers, Clock()).look()[zero].readable_end == 10

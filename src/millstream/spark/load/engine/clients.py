@@ -32,9 +32,9 @@ class ClientSettings:
         for name in given:
             if name in CLIENT_SETTINGS:
                 own = CLIENT_SETTINGS[name]
-                raise ConfigError(f"{name} is no property of a load: use {own} instead", setting=own)
+                raise ConfigError(f"{name} is not a property of a load: use {own} instead", setting=own)
             if name == "enable.auto.commit":
-                raise ConfigError(f"{name} is no property of a load: a load commits by itself")
+                raise ConfigError(f"{name} is not a property of a load: a load commits by itself")
         self._given = given
         self._own: dict[str, object] = {"bootstrap.servers": settings.servers}
         self._group: dict[str, object] = {"group.id": settings.group_id}

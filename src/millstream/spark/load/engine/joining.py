@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.retries import RetryBudget
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 
@@ -35,7 +35,7 @@ class GroupJoin:
     def __init__(
         self,
         group_id: str,
-        member: GroupMember,
+        member: LoadMember,
         reach: Callable[[], None],
         retries: RetryBudget,
         stop: StopRequest,

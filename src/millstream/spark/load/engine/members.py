@@ -50,7 +50,7 @@ class _Phase(Enum):
     SEALED = auto()
 
 
-class GroupMember(RebalanceListener):
+class LoadMember(RebalanceListener):
     """One member of the group. Methods without an underscore are for the load's thread."""
 
     def __init__(

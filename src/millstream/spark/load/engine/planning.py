@@ -20,7 +20,7 @@ from millstream.spark.load.decisions.starts import (
     other_sink,
     progress_of,
 )
-from millstream.spark.load.engine.topics import LogBounds, Topics
+from millstream.spark.load.engine.topics import LoadedTopics, LogBounds
 from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
 from millstream.spark.sinks.capabilities import ListsGroups
 
@@ -168,7 +168,9 @@ def situation_of(
 class Planner:
     """Makes a plan for the partitions that the load owns."""
 
-    def __init__(self, rules: Rules, topics: Topics, sink: Sink, aligned: Aligned | None = None) -> None:
+    def __init__(
+        self, rules: Rules, topics: LoadedTopics, sink: Sink, aligned: Aligned | None = None
+    ) -> None:
         self._rules = rules
         self._topics = topics
         self._sink = sink

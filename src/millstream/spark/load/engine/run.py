@@ -29,7 +29,7 @@ from millstream.spark.load.decisions.cycles import (
     within_bytes,
 )
 from millstream.spark.load.engine.joining import FOR_GROUP, JOINING, GroupJoin
-from millstream.spark.load.engine.members import GroupMember
+from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.planning import LoadPlan, Planner
 from millstream.spark.load.engine.retries import SECONDS_ONCE, RetryBudget
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
@@ -81,7 +81,7 @@ class LoadRun:
         self,
         context: RunContext,
         session: Callable[[], Any],
-        member: GroupMember,
+        member: LoadMember,
         planner: Planner,
         stop: StopRequest,
     ) -> None:
@@ -136,9 +136,7 @@ class LoadRun:
     def forever(self, every: float) -> LoadReport:
         """Load new records every ``every`` seconds, until a stop is requested."""
         self._retries.run_continuously()
-        endless = RetryBudget(
-            self._tally, self._stop, math.inf
-        )  # nothing is loaded yet, so there is no hurry
+        endless = RetryBudget(self._tally, self._stop, math.inf)  # until there is work
         endless.run_continuously()
         with suppress(StoppedError):
             self._join(endless)

@@ -59,7 +59,7 @@ class TopicQueries(Protocol):
     def describe_log_dirs(self, *, timeout: float | None = ...) -> list[LogDirDescription]: ...
 
 
-class Topics:
+class LoadedTopics:
     """Reads the state of topics, and remembers it to notice what shrinks."""
 
     def __init__(
