@@ -152,7 +152,7 @@ def test_schemas_that_cannot_be(schema: str, columns: str | None, complaint: str
         AvroParser(schema, None if columns is None else ddl.parse(columns), "none")
 
 
-@pytest.mark.parametrize(("given", "complaint"), [("nowhere.avsc", "no file"), ("{", "not JSON")])
+@pytest.mark.parametrize(("given", "complaint"), [("nowhere.avsc", "nor a file"), ("{", "not JSON")])
 def test_schemas_that_cannot_be_read(given: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         schema_text(given)
