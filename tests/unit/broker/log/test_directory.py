@@ -345,7 +345,7 @@ def test_stored_settings_that_are_not_legal_any_more(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     directory.topics.put([topic("a", 1, retention_ms="x")])
     directory.close()
-    with pytest.raises(KafkaStorageError, match="topic a has a setting that is not legal"):
+    with pytest.raises(KafkaStorageError, match="topic a has an invalid setting"):
         open_directory(tmp_path)
 
 
