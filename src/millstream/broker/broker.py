@@ -14,8 +14,8 @@ from typing import Final
 from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
 from millstream.broker.request_context import RequestContext
-from millstream.broker.server import Server
-from millstream.broker.services import BrokerServices
+from millstream.broker.server import BrokerServer
+from millstream.broker.services import Services
 from millstream.broker.settings import BrokerSettings
 from millstream.wire.schema import Request, Response
 
@@ -32,10 +32,10 @@ class Broker:
     """One broker on one data directory."""
 
     def __init__(self, data_directory: Path, settings: BrokerSettings, files: Files | None = None) -> None:
-        self.services = BrokerServices(data_directory, settings, files)
+        self.services = Services(data_directory, settings, files)
         self.reactor = self.services.reactor
         self.address = ""
-        self._server = Server(
+        self._server = BrokerServer(
             self.reactor,
             self.dispatch,
             self.services.metrics,

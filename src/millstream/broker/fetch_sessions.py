@@ -51,7 +51,7 @@ class CachedPartition:
 
 
 @dataclass(slots=True)
-class FetchSession:
+class CachedSession:
     """The partitions of one consumer, in the order in which they are read."""
 
     session_id: int
@@ -66,11 +66,11 @@ class FetchSession:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPlan:
+class FetchContext:
     """What to read for one request, and how to answer it."""
 
     partitions: list[tuple[Key, CachedPartition]]
-    session: FetchSession | None = None
+    session: CachedSession | None = None
     incremental: bool = False
     error_code: int = 0
 
@@ -85,38 +85,38 @@ class FetchSessions:
     def __init__(self, capacity: int, id_source: Callable[[], int]) -> None:
         self._capacity = capacity
         self._id_source = id_source
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._sessions: OrderedDict[int, CachedSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, *, by_id: bool = False) -> FetchPlan:
+    def plan(self, request: FetchRequest, *, by_id: bool = False) -> FetchContext:
         """Find the session of a request: a new one, none, or that of an incremental request."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._plan_full(request, by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
-            return FetchPlan([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.epoch:
-            return FetchPlan([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return FetchContext([], error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if by_id != session.by_id:
-            return FetchPlan([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._sessions.move_to_end(session.session_id)
         session.epoch = session.epoch + 1 if session.epoch < 0x7FFFFFFF else 1
         _update(session, request)
-        return FetchPlan(list(session.partitions.items()), session, incremental=True)
+        return FetchContext(list(session.partitions.items()), session, incremental=True)
 
-    def _plan_full(self, request: FetchRequest, by_id: bool) -> FetchPlan:
+    def _plan_full(self, request: FetchRequest, by_id: bool) -> FetchContext:
         self._sessions.pop(request.session_id, None)
         wanted = [(key, CachedPartition(partition)) for key, partition in _requested(request)]
         if request.session_epoch == FINAL_EPOCH or not wanted or not self._capacity:
-            return FetchPlan(wanted)
-        session = FetchSession(self._new_id(), by_id=by_id)
+            return FetchContext(wanted)
+        session = CachedSession(self._new_id(), by_id=by_id)
         session.partitions.update(wanted)
         self._sessions[session.session_id] = session
         while len(self._sessions) > self._capacity:
             self._sessions.popitem(last=False)
-        return FetchPlan(wanted, session)
+        return FetchContext(wanted, session)
 
     def _new_id(self) -> int:
         while (number := self._id_source()) in self._sessions or number <= 0:
@@ -132,7 +132,7 @@ def _requested(request: FetchRequest) -> list[tuple[Key, FetchPartition]]:
     ]
 
 
-def _update(session: FetchSession, request: FetchRequest) -> None:
+def _update(session: CachedSession, request: FetchRequest) -> None:
     """Apply what an incremental request adds, changes and forgets."""
     for forgotten in request.forgotten_topics_data:
         for partition in forgotten.partitions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,15 +32,13 @@ class SyncableLog(Protocol):
     def sync_failed(self, ticket: Any, error: Exception) -> None: ...
 
 
+@dataclass(slots=True)
 class _Waiter:
     """One request, waiting for all of its logs."""
 
-    __slots__ = ("done", "failures", "remaining")
-
-    def __init__(self, remaining: int, done: Done) -> None:
-        self.remaining = remaining
-        self.done = done
-        self.failures: dict[SyncableLog, Exception] = {}
+    remaining: int
+    done: Done
+    failures: dict[SyncableLog, Exception] = field(default_factory=dict)
 
     def one_finished(self, log: SyncableLog, error: Exception | None) -> None:
         if error is not None:
@@ -49,15 +48,13 @@ class _Waiter:
             self.done(self.failures)
 
 
+@dataclass(slots=True)
 class _Rounds:
     """The syncs of one log: the requests that the running one covers, and those that wait for the next."""
 
-    __slots__ = ("covered", "deleted", "waiting")
-
-    def __init__(self) -> None:
-        self.deleted = False
-        self.covered: list[_Waiter] = []
-        self.waiting: list[_Waiter] = []
+    deleted: bool = False
+    covered: list[_Waiter] = field(default_factory=list)
+    waiting: list[_Waiter] = field(default_factory=list)
 
 
 class Flusher:

@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
 from typing import Final
 
 from millstream.broker import metrics
@@ -20,7 +21,7 @@ from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
 from millstream.broker.metrics import MetricReading
 from millstream.broker.request_context import RequestContext
-from millstream.broker.topics import OFFSETS_TOPIC, Partition, Topic, Topics
+from millstream.broker.topics import OFFSETS_TOPIC, Partition, ServedTopics, Topic
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
 from millstream.model import TopicPartition
 from millstream.net.reactor import Reactor, Timer
@@ -35,15 +36,13 @@ _MAX_BATCH_BYTES: Final = 64 << 20
 """The most that one stored batch may decompress to; ours are not compressed."""
 
 
+@dataclass(slots=True)
 class _PendingWrite:
     """The records of one outcome until they are durable or have failed."""
 
-    __slots__ = ("error", "settled", "token")
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-        self.settled = False
-        self.error: int = ErrorCode.NONE
+    token: int
+    settled: bool = False
+    error: int = ErrorCode.NONE
 
 
 class GroupService:
@@ -51,7 +50,7 @@ class GroupService:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: ServedTopics,
         settings: GroupSettings,
         flusher: Flusher,
         reactor: Reactor,

@@ -36,26 +36,27 @@ class Maintenance:
     """Runs the background work of one broker."""
 
     def __init__(
-        self, reactor: Reactor, settings: BrokerSettings, flusher: Flusher, epoch_ms: Callable[[], int]
+        self,
+        directory: LogDirectory,
+        reactor: Reactor,
+        settings: BrokerSettings,
+        flusher: Flusher,
+        epoch_ms: Callable[[], int],
     ) -> None:
+        """Start the worker thread and the periodic tasks."""
+        self._directory = directory
         self._reactor = reactor
         self._flusher = flusher
-        self._settings = settings
         self._epoch_ms = epoch_ms
-        self._directory: LogDirectory | None = None
         self._compacting: set[TopicPartition] = set()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="millstream-maintenance", daemon=True)
-
-    def start(self, directory: LogDirectory) -> None:
-        """Start the worker thread and the periodic tasks."""
-        self._directory = directory
         self._thread.start()
         self.remove(directory.trash)
-        self._repeat(self._settings.log_retention_check_interval_ms, self._apply_retention)
+        self._repeat(settings.log_retention_check_interval_ms, self._apply_retention)
         self._repeat(_CHECKPOINT_MS, self._checkpoint)
-        if self._settings.log_cleaner_enable:
-            self._repeat(max(1, self._settings.log_cleaner_backoff_ms), self._compact)
+        if settings.log_cleaner_enable:
+            self._repeat(max(1, settings.log_cleaner_backoff_ms), self._compact)
 
     def close(self) -> None:
         """Finish the queued jobs, and end the thread."""
@@ -76,7 +77,6 @@ class Maintenance:
                 log.error("background work failed, and will be tried again: %s", error)
 
     def _remove(self, path: str) -> None:
-        assert self._directory is not None, "started"
         if os.path.isdir(path):
             self._directory.files.remove_tree(path)
         else:
@@ -94,18 +94,15 @@ class Maintenance:
     def _checkpoint(self) -> None:
         """Sync what no request waited for (acks=1), then write the recovery points."""
         directory = self._directory
-        assert directory is not None, "started"
         self._flusher.when_durable(
             directory.unsynced_logs(), lambda _: self._jobs.put(directory.checkpoint())
         )
 
     def _apply_retention(self) -> None:
-        assert self._directory is not None, "started"
         self._retain_some(list(self._directory.logs.items()))
 
     def _retain_some(self, logs: list[tuple[TopicPartition, PartitionLog]]) -> None:
         """Check some logs now, and the others in later turns of the loop."""
-        assert self._directory is not None, "started"
         for partition, one in logs[:_LOGS_A_TURN]:
             if self._directory.logs.get(partition) is one:
                 self._retain(partition, one)
@@ -128,7 +125,6 @@ class Maintenance:
 
     def _compact(self) -> None:
         """Compact every log that is worth it, unless its last compaction is still running."""
-        assert self._directory is not None, "started"
         for partition, one in self._directory.logs.items():
             if not one.config.compacts or partition in self._compacting:
                 continue
@@ -149,7 +145,6 @@ class Maintenance:
         self._reactor.call_threadsafe(partial(self._install, partition, one, result))
 
     def _install(self, partition: TopicPartition, one: PartitionLog, result: CompactionResult | None) -> None:
-        assert self._directory is not None, "started"
         self._compacting.discard(partition)
         if result is None or self._directory.logs.get(partition) is not one:
             return

@@ -1,7 +1,7 @@
 """The broker's metrics: each is one field that declares its kind, help text and label.
 
 To add a metric, add a field to a class of metrics and count on it (``metrics.bytes_in += size``).
-``BrokerServices.read_metrics`` reads all of them, with what was declared.
+``Services.read_metrics`` reads all of them, with what was declared.
 """
 
 from __future__ import annotations

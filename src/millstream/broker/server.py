@@ -50,7 +50,7 @@ Dispatch = Callable[[Request, RequestContext], Response | None]
 class ClientConnection:
     """One connected client, and its requests in order until each is answered."""
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
+    def __init__(self, server: BrokerServer, sock: socket.socket) -> None:
         self._server = server
         self.metrics = server.metrics
         self.remote_host: str = sock.getpeername()[0]
@@ -167,7 +167,7 @@ class FrameMemory:
         self.total -= self._held.pop(connection, 0)
 
 
-class Server:
+class BrokerServer:
     """Accepts connections, and enforces their limits."""
 
     def __init__(

@@ -20,14 +20,14 @@ from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
 from millstream.broker.request_context import RequestContext
 from millstream.broker.settings import BrokerSettings
-from millstream.broker.topics import Topic, Topics
+from millstream.broker.topics import ServedTopics, Topic
 from millstream.errors import KafkaStorageError
 from millstream.net.reactor import Reactor
 
 log = logging.getLogger("millstream.broker")
 
 
-class BrokerServices:
+class Services:
     """One broker's parts on one data directory. They are usable after ``open``."""
 
     def __init__(self, data_directory: Path, settings: BrokerSettings, files: Files | None = None) -> None:
@@ -37,12 +37,11 @@ class BrokerServices:
         self.reactor = Reactor()
         self.metrics = BrokerMetrics()
         self.flusher = Flusher(self.reactor.call_threadsafe, self.metrics)
-        self.topics = Topics(settings, self.epoch_ms)
+        self.topics = ServedTopics(settings, self.epoch_ms)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, lambda: random.getrandbits(31)
         )
         self.groups = GroupService(self.topics, settings, self.flusher, self.reactor, self.epoch_ms)
-        self.maintenance = Maintenance(self.reactor, settings, self.flusher, self.epoch_ms)
 
     @staticmethod
     def epoch_ms() -> int:
@@ -54,7 +53,9 @@ class BrokerServices:
         self.directory = self._open_directory()
         self.producer_ids = ProducerIds(self.data_directory / "producer-ids", self.files)
         self.topics.open(self.directory)
-        self.maintenance.start(self.directory)
+        self.maintenance = Maintenance(
+            self.directory, self.reactor, self.settings, self.flusher, self.epoch_ms
+        )
         self.groups.load()
 
     def _open_directory(self) -> LogDirectory:

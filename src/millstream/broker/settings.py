@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final
 
 from millstream.broker.groups.settings import GroupSettings
-from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig
+from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
 from millstream.errors import ConfigError
 from millstream.settings import (
     INT_MAX,
@@ -100,7 +100,7 @@ class BrokerSettings(GroupSettings):
         topic: dict[str, str] = {}
         for name, value in _spell_out_times(dict(properties or {})).items():
             if name in _TOPIC_NAMES:
-                topic[_TOPIC_NAMES[name]] = str(value).lower() if isinstance(value, bool) else str(value)
+                topic[_TOPIC_NAMES[name]] = write_value(value)
             else:
                 own[name] = value
         settings = cls.from_settings(own)
@@ -121,18 +121,12 @@ class BrokerSettings(GroupSettings):
     def properties(self) -> dict[str, str]:
         """Return every setting as Kafka writes it: the broker's own, and the defaults of topics."""
         own = {
-            dotted(each.name): _text(getattr(self, each.name))
+            dotted(each.name): write_value(getattr(self, each.name))
             for each in fields(self)
             if not each.name.startswith("topic_")
         }
         topics = {name: self.topic_defaults.property_of(topic) for name, topic in _TOPIC_NAMES.items()}
         return own | topics
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _spell_out_times(given: dict[str, object]) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from millstream.broker.log.config import LogConfig
@@ -39,17 +40,15 @@ class Waiter(Protocol):
     def changed(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class Partition:
     """One partition: its log, and the fetches that wait for more of it."""
 
-    __slots__ = ("index", "leader_id", "log", "topic", "waiters")
-
-    def __init__(self, topic: str, index: int, log: PartitionLog, leader_id: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.log = log
-        self.leader_id = leader_id
-        self.waiters: set[Waiter] = set()
+    topic: str
+    index: int
+    log: PartitionLog
+    leader_id: int
+    waiters: set[Waiter] = field(default_factory=set)
 
     def append(self, batches: Any, epoch_ms: int, **options: Any) -> Any:
         """Append to the log and wake the fetches that wait for it. Raises as ``PartitionLog.append`` does."""
@@ -73,18 +72,14 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+@dataclass(slots=True, eq=False)
 class Topic:
     """One topic: its name and id, its partitions in order, and the settings it does not inherit."""
 
-    __slots__ = ("configs", "name", "partitions", "topic_id")
-
-    def __init__(
-        self, name: str, topic_id: bytes, partitions: list[Partition], configs: dict[str, str]
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.partitions = partitions
-        self.configs = configs
+    name: str
+    topic_id: bytes
+    partitions: list[Partition]
+    configs: dict[str, str]
 
     @property
     def is_internal(self) -> bool:
@@ -94,7 +89,7 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
-class Topics:
+class ServedTopics:
     """All topics of the broker, by name and by id. Usable after ``open``."""
 
     def __init__(self, settings: BrokerSettings, epoch_ms: Callable[[], int]) -> None:
@@ -113,9 +108,6 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -137,21 +129,17 @@ class Topics:
 
     # --- changing
 
-    def create(
-        self, name: str, partitions: int, configs: dict[str, str], validate_only: bool = False
-    ) -> Topic | None:
-        """Create a topic durably; return None if ``validate_only``. Raises BrokerError or ConfigError."""
-        check_topic_name(name)
-        self._check_new(name)
-        LogConfig.from_properties(configs, self._settings.topic_defaults)
-        if validate_only:
-            return None
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
+        """Create a topic durably. Raises BrokerError or ConfigError."""
+        self.validate_new(name, configs)
         stored = StoredTopic(name, uuid.uuid4().bytes, partitions, configs)
         self._directory.create_topics([stored], self._epoch_ms())
         log.info("created topic %s with %d partitions", name, partitions)
         return self._serve(stored)
 
-    def _check_new(self, name: str) -> None:
+    def validate_new(self, name: str, configs: dict[str, str]) -> None:
+        """Check whether a topic can be created. Raises BrokerError or ConfigError."""
+        check_topic_name(name)
         if name in self._by_name:
             raise TopicAlreadyExistsError(f"topic {name} exists already")
         # Kafka refuses names that differ only in '.' and '_', because they collide in its metrics.
@@ -159,6 +147,7 @@ class Topics:
         for topic in self:
             if topic.name.replace(".", "_") == twin:
                 raise InvalidTopicError(f"{name} and {topic.name} differ only in '.' and '_'")
+        LogConfig.from_properties(configs, self._settings.topic_defaults)
 
     def auto_create(self, name: str, *, allowed: bool) -> Topic:
         """Create a topic that a client named, if the client and the settings allow it."""
@@ -167,9 +156,7 @@ class Topics:
             return self.create_offsets_topic()
         if not allowed or not self._settings.auto_create_topics_enable:
             raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-        topic = self.create(name, self._settings.num_partitions, {})
-        assert topic is not None, "not validate_only"
-        return topic
+        return self.create(name, self._settings.num_partitions, {})
 
     def create_offsets_topic(self) -> Topic:
         """Create ``__consumer_offsets``."""
@@ -179,20 +166,15 @@ class Topics:
             "segment.bytes": str(self._settings.offsets_topic_segment_bytes),
             "max.message.bytes": str(_MAX_GROUP_RECORD_BYTES),
         }
-        topic = self.create(OFFSETS_TOPIC, self._settings.offsets_topic_num_partitions, configs)
-        assert topic is not None, "not validate_only"
-        return topic
+        return self.create(OFFSETS_TOPIC, self._settings.offsets_topic_num_partitions, configs)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Grow a topic to ``count`` partitions, durably."""
         self._directory.add_partitions(topic.name, count, self._epoch_ms())
         self._serve_partitions(topic, count)
 
-    def set_configs(self, topic: Topic, configs: dict[str, str], *, validate_only: bool) -> None:
+    def set_configs(self, topic: Topic, configs: dict[str, str]) -> None:
         """Replace a topic's own settings, durably. Raises ConfigError."""
-        LogConfig.from_properties(configs, self._settings.topic_defaults)
-        if validate_only:
-            return
         self._directory.update_configs(topic.name, configs)
         topic.configs = configs
 

@@ -49,19 +49,6 @@ class HasFields:
 class Field:
     """The declaration of one field. ``zero`` is the default of a field that is declared without one."""
 
-    __slots__ = (
-        "default",
-        "element",
-        "ignorable",
-        "kind",
-        "name",
-        "nullable",
-        "required",
-        "struct_type",
-        "tag",
-        "versions",
-    )
-
     def __init__(
         self,
         kind: str,

@@ -3,7 +3,7 @@
 An API is declared beside its request and its response. A field says its type on the wire and the versions
 that carry it::
 
-    FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
+    FETCH = Api(1, "Fetch", 4, 18, flexible=12)
 
     class FetchPartition(Struct):
         partition: int = int32()

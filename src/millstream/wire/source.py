@@ -24,10 +24,10 @@ class Source:
     def line(self, text: str) -> None:
         self._lines.append(self._indent + text)
 
-    def block(self, head: str) -> _Block:
+    def block(self, head: str) -> _IndentedBlock:
         """``with source.block("if n:"):`` indents the lines written inside."""
         self.line(head)
-        return _Block(self)
+        return _IndentedBlock(self)
 
     def indent(self, levels: int) -> None:
         self._indent = " " * (len(self._indent) + 4 * levels)
@@ -72,7 +72,7 @@ def _packers(layout: str, method: str) -> tuple[Any, ...]:
     return tuple(getattr(struct.Struct(f">{count}{layout}"), method) for count in range(16))
 
 
-class _Block:
+class _IndentedBlock:
     def __init__(self, source: Source) -> None:
         self._source = source
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from millstream.broker.metrics import BrokerMetrics, LatencyHistogram, MetricReading
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.settings import BrokerSettings
 
 
 def test_one_call_reads_every_metric(tmp_path: Path) -> None:
-    services = BrokerServices(tmp_path, BrokerSettings())
+    services = Services(tmp_path, BrokerSettings())
     try:
         services.open()
         services.metrics.bytes_in += 7

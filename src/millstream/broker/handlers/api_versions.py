@@ -6,7 +6,7 @@ import re
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.errors import ErrorCode
 from millstream.wire import apis
 from millstream.wire.messages.api_versions import (
@@ -24,8 +24,8 @@ _SASL = (SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key)
 
 
 @handles(API_VERSIONS)
-def handle_api_versions(
-    broker: BrokerServices, request: ApiVersionsRequest, context: RequestContext
+def api_versions(
+    broker: Services, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     """List the APIs. From version 3 on the client must name its software (KIP-511)."""
     names = (request.client_software_name, request.client_software_version)

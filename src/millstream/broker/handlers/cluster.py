@@ -6,7 +6,7 @@ from typing import Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.errors import ErrorCode
 from millstream.wire.messages.cluster import (
     ALTER_PARTITION_REASSIGNMENTS,
@@ -36,8 +36,8 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @handles(ELECT_LEADERS, note="the only replica leads already")
-def handle_elect_leaders(
-    broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext
+def elect_leaders(
+    broker: Services, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     """Answer that no election is needed: every partition has its leader."""
     if request.topic_partitions is None:
@@ -53,7 +53,7 @@ def handle_elect_leaders(
     )
 
 
-def _election(broker: BrokerServices, topic: str, index: int) -> PartitionResult:
+def _election(broker: Services, topic: str, index: int) -> PartitionResult:
     if broker.topics.partition(topic, index) is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic}"
     else:
@@ -62,8 +62,8 @@ def _election(broker: BrokerServices, topic: str, index: int) -> PartitionResult
 
 
 @handles(ALTER_PARTITION_REASSIGNMENTS, note="one broker has nowhere to move a partition: refused")
-def handle_alter_partition_reassignments(
-    broker: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
+def alter_partition_reassignments(
+    broker: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Accept moves to this broker, where every partition is already, and refuse all others."""
     return AlterPartitionReassignmentsResponse(
@@ -84,7 +84,7 @@ def handle_alter_partition_reassignments(
 
 
 def _reassignment(
-    broker: BrokerServices, topic: str, index: int, replicas: list[int] | None
+    broker: Services, topic: str, index: int, replicas: list[int] | None
 ) -> ReassignablePartitionResponse:
     code, message = int(ErrorCode.NONE), None
     if broker.topics.partition(topic, index) is None:
@@ -97,16 +97,16 @@ def _reassignment(
 
 
 @handles(LIST_PARTITION_REASSIGNMENTS, note="none is ever under way")
-def handle_list_partition_reassignments(
-    broker: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
+def list_partition_reassignments(
+    broker: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """Answer that no reassignment is in progress."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
 
 
 @handles(DESCRIBE_QUORUM, note="a quorum of one")
-def handle_describe_quorum(
-    broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext
+def describe_quorum(
+    broker: Services, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
     """Describe a quorum of one voter, this broker."""
     host, port = broker.advertised(context)
@@ -127,7 +127,7 @@ def handle_describe_quorum(
     )
 
 
-def _quorum(broker: BrokerServices, topic: str, index: int) -> QuorumPartitionState:
+def _quorum(broker: Services, topic: str, index: int) -> QuorumPartitionState:
     known = topic == METADATA_TOPIC and index == 0
     now_ms = broker.epoch_ms()
     voter = ReplicaState(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.log.config import (
@@ -14,7 +14,7 @@ from millstream.broker.log.config import (
     TopicSetting,
 )
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Topic
 from millstream.errors import (
     BrokerError,
@@ -29,6 +29,7 @@ from millstream.wire.messages.configs import (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     DescribeConfigsRequest,
@@ -49,8 +50,6 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
-    BROKER_LOGGER = 8
-    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -78,8 +77,8 @@ _READ_ONLY: Final = (
 
 
 @handles(DESCRIBE_CONFIGS)
-def handle_describe_configs(
-    broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
+def describe_configs(
+    broker: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     """Describe all or the requested settings of each resource."""
     once = {(each.resource_type, each.resource_name): each for each in request.resources}
@@ -87,7 +86,7 @@ def handle_describe_configs(
 
 
 def _describe(
-    broker: BrokerServices, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: Services, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         if wanted.resource_type == ResourceType.TOPIC:
@@ -120,13 +119,13 @@ def _described(
 
 
 def _topic_entries(
-    broker: BrokerServices, topic: Topic, request: DescribeConfigsRequest
+    broker: Services, topic: Topic, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
     return [_topic_entry(broker, topic, definition, request) for definition in TOPIC_SETTINGS.values()]
 
 
 def _topic_entry(
-    broker: BrokerServices, topic: Topic, definition: TopicSetting, request: DescribeConfigsRequest
+    broker: Services, topic: Topic, definition: TopicSetting, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     """Describe one setting, if requested with the values that it overrides."""
     present = _layers(broker, topic.configs, definition)
@@ -147,14 +146,14 @@ def _topic_entry(
     )
 
 
-def topic_config_values(broker: BrokerServices, own: dict[str, str]) -> list[tuple[str, str, int]]:
+def topic_config_values(broker: Services, own: dict[str, str]) -> list[tuple[str, str, int]]:
     """Return name, value and source of every setting of a topic with these settings of its own."""
     firsts = ((each.name, *_layers(broker, own, each)[0][1:]) for each in TOPIC_SETTINGS.values())
     return [(name, value, int(source)) for name, value, source in firsts]
 
 
 def _layers(
-    broker: BrokerServices, own: Mapping[str, str], definition: TopicSetting
+    broker: Services, own: Mapping[str, str], definition: TopicSetting
 ) -> list[tuple[str, str, ConfigSource]]:
     """Return the values of a topic setting, the effective one first, each with its name and source."""
     given = broker.settings.topic_properties.get(definition.name)
@@ -166,7 +165,7 @@ def _layers(
     return [(name, value, source) for name, value, source in layers if value is not None]
 
 
-def _broker_entries(broker: BrokerServices, name: str) -> list[DescribeConfigsResourceResult]:
+def _broker_entries(broker: Services, name: str) -> list[DescribeConfigsResourceResult]:
     if name not in ("", str(broker.node_id)):
         raise InvalidRequestError(f"there is no broker {name}: the only one is {broker.node_id}")
     if name == "":
@@ -186,7 +185,7 @@ def _broker_entries(broker: BrokerServices, name: str) -> list[DescribeConfigsRe
     ]
 
 
-def _topic(broker: BrokerServices, name: str) -> Topic:
+def _topic(broker: Services, name: str) -> Topic:
     topic = broker.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartitionError(f"there is no topic {name}")
@@ -194,75 +193,60 @@ def _topic(broker: BrokerServices, name: str) -> Topic:
 
 
 @handles(ALTER_CONFIGS)
-def handle_alter_configs(
-    broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
+def alter_configs(
+    broker: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     """Replace all settings of a topic by the given ones."""
-    responses = []
-    for resource in request.resources:
-        values = {config.name: config.value for config in resource.configs if config.value is not None}
-        code, message = _alter(
-            broker, resource.resource_type, resource.resource_name, values, request.validate_only
-        )
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return AlterConfigsResponse(responses=responses)
+
+    def altered(own: Mapping[str, str], resource: AlterConfigsResource) -> dict[str, str]:
+        return {config.name: config.value for config in resource.configs if config.value is not None}
+
+    changed = _alter(broker, request, altered)
+    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(**each) for each in changed])
 
 
 @handles(INCREMENTAL_ALTER_CONFIGS)
-def handle_incremental_alter_configs(
-    broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
+def incremental_alter_configs(
+    broker: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change single settings of a topic (KIP-339)."""
-    responses = []
-    for resource in request.resources:
-        code, message = _alter(
-            broker, resource.resource_type, resource.resource_name, resource.configs, request.validate_only
-        )
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+    changed = _alter(broker, request, lambda own, resource: _merged(broker, own, resource.configs))
+    responses = [IncrementalAlterConfigsResourceResponse(**each) for each in changed]
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _alter(
-    broker: BrokerServices,
-    resource_type: int,
-    name: str,
-    change: dict[str, str] | list[IncrementalAlterableConfig],
-    validate_only: bool,
-) -> tuple[int, str | None]:
-    """Apply a full set of settings, or a list of changes; return an error code and a message."""
-    try:
-        if resource_type != ResourceType.TOPIC:
-            raise InvalidRequestError(_READ_ONLY)
-        topic = broker.topics.get(name)
-        own = topic.configs if topic is not None else {}
-        values = change if isinstance(change, dict) else _merged(broker, own, change)
-        if topic is None:  # invalid values are reported first, as in Kafka
-            LogConfig.from_properties(values, broker.settings.topic_defaults)
-            raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-        broker.topics.set_configs(topic, values, validate_only=validate_only)
-    except ConfigError as error:
-        return ErrorCode.INVALID_CONFIG, str(error)
-    except BrokerError as error:
-        return error.code, error.detail or str(error)
-    return ErrorCode.NONE, None
+    broker: Services,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    altered: Callable[[Mapping[str, str], Any], dict[str, str]],
+) -> Iterator[dict[str, Any]]:
+    """Change each resource to the settings that ``altered`` returns; yield the fields of its result."""
+    for resource in request.resources:
+        code, message = int(ErrorCode.NONE), None
+        try:
+            if resource.resource_type != ResourceType.TOPIC:
+                raise InvalidRequestError(_READ_ONLY)
+            topic = broker.topics.get(resource.resource_name)
+            values = altered(topic.configs if topic is not None else {}, resource)
+            LogConfig.from_properties(values, broker.settings.topic_defaults)  # checked first, as in Kafka
+            if topic is None:
+                raise UnknownTopicOrPartitionError(f"there is no topic {resource.resource_name}")
+            if not request.validate_only:
+                broker.topics.set_configs(topic, values)
+        except ConfigError as error:
+            code, message = ErrorCode.INVALID_CONFIG, str(error)
+        except BrokerError as error:
+            code, message = error.code, error.detail or str(error)
+        yield {
+            "error_code": code,
+            "error_message": message,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
 
 
 def _merged(
-    broker: BrokerServices, own: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig]
+    broker: Services, own: Mapping[str, str], changes: Iterable[IncrementalAlterableConfig]
 ) -> dict[str, str]:
     values = dict(own)
     seen = set()
@@ -283,7 +267,7 @@ def _merged(
     return values
 
 
-def _changed_list(broker: BrokerServices, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
+def _changed_list(broker: Services, values: dict[str, str], change: IncrementalAlterableConfig) -> str:
     definition = TOPIC_SETTINGS.get(change.name)
     if definition is None or definition.type != ConfigType.LIST:
         raise InvalidConfigError(f"{change.name} is not a list: it can be set or deleted only")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.dispatch import handles
-from millstream.broker.fetch_sessions import CachedPartition, FetchPlan, Key
+from millstream.broker.fetch_sessions import CachedPartition, FetchContext, Key
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, ErrorCode, OffsetOutOfRangeError
 from millstream.net.reactor import Timer
@@ -33,9 +33,7 @@ Answers = list[tuple[Key, CachedPartition, PartitionData]]
 
 
 @handles(FETCH)
-def handle_fetch(
-    broker: BrokerServices, request: FetchRequest, context: RequestContext
-) -> FetchResponse | None:
+def fetch(broker: Services, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
     """Answer at once if there is enough, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
     plan = broker.fetch_sessions.plan(request, by_id=context.version >= TOPIC_ID_VERSION)
     if plan.error_code:
@@ -51,21 +49,8 @@ def handle_fetch(
 class ParkedFetch:
     """One fetch, from the first read of the logs until its answer."""
 
-    __slots__ = (
-        "_answered",
-        "_broker",
-        "_by_id",
-        "_bytes_seen",
-        "_context",
-        "_partitions",
-        "_plan",
-        "_request",
-        "_timer",
-        "_wake_planned",
-    )
-
     def __init__(
-        self, broker: BrokerServices, request: FetchRequest, context: RequestContext, plan: FetchPlan
+        self, broker: Services, request: FetchRequest, context: RequestContext, plan: FetchContext
     ) -> None:
         self._broker = broker
         self._request = request

@@ -7,7 +7,7 @@ from typing import Final
 from millstream.broker.dispatch import handles
 from millstream.broker.handlers.produce import NO_TRANSACTIONS
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.errors import ErrorCode
 from millstream.wire.messages.groups import (
     FIND_COORDINATOR,
@@ -21,8 +21,8 @@ TRANSACTION: Final = 1
 
 
 @handles(FIND_COORDINATOR)
-def handle_find_coordinator(
-    broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
+def find_coordinator(
+    broker: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     """Name this broker as the coordinator of every group; transactions have none yet."""
     host, port = broker.advertised(context)

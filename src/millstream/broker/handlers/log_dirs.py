@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Topic
 from millstream.errors import ErrorCode
 from millstream.wire.messages.log_dirs import (
@@ -26,8 +26,8 @@ from millstream.wire.messages.log_dirs import (
 
 
 @handles(DESCRIBE_LOG_DIRS)
-def handle_describe_log_dirs(
-    broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
+def describe_log_dirs(
+    broker: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     """Describe the data directory: the sizes of its partitions, and the space on its disk."""
     disk = shutil.disk_usage(broker.data_directory)
@@ -45,7 +45,7 @@ def handle_describe_log_dirs(
 
 
 def _wanted_partitions(
-    broker: BrokerServices, request: DescribeLogDirsRequest
+    broker: Services, request: DescribeLogDirsRequest
 ) -> Iterable[tuple[Topic, Iterable[int]]]:
     if request.topics is None:
         for topic in broker.topics:
@@ -73,8 +73,8 @@ def _sizes(topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
 
 
 @handles(ALTER_REPLICA_LOG_DIRS, note="one directory: refused")
-def handle_alter_replica_log_dirs(
-    broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
+def alter_replica_log_dirs(
+    broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Accept moves to the data directory, where every partition is already, and refuse all others."""
     results = [
@@ -96,7 +96,7 @@ def handle_alter_replica_log_dirs(
     return AlterReplicaLogDirsResponse(results=results)
 
 
-def _log_dir_error(broker: BrokerServices, topic: str, index: int, *, here: bool) -> int:
+def _log_dir_error(broker: Services, topic: str, index: int, *, here: bool) -> int:
     if not here:
         return ErrorCode.LOG_DIR_NOT_FOUND
     found = broker.topics.partition(topic, index)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Topic
 from millstream.errors import BrokerError, ConfigError, ErrorCode
 from millstream.wire.messages.metadata import (
@@ -38,9 +38,7 @@ _DESCRIBE_LIMIT = 2000
 
 
 @handles(METADATA)
-def handle_metadata(
-    broker: BrokerServices, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse:
+def metadata(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the requested topics, or all; create missing ones if client and settings allow it."""
     host, port = broker.advertised(context)
     all_topics = request.topics is None or (context.version == 0 and not request.topics)
@@ -64,7 +62,7 @@ def handle_metadata(
 
 
 def _one_topic(
-    broker: BrokerServices, wanted: MetadataRequestTopic, request: MetadataRequest
+    broker: Services, wanted: MetadataRequestTopic, request: MetadataRequest
 ) -> MetadataResponseTopic:
     if wanted.topic_id != ZERO_UUID:
         topic = broker.topics.get_by_id(wanted.topic_id)
@@ -83,7 +81,7 @@ def _one_topic(
     return _described(broker, topic, request)
 
 
-def _described(broker: BrokerServices, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+def _described(broker: Services, topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
     me = [broker.node_id]
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -119,8 +117,8 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 
 @handles(DESCRIBE_CLUSTER)
-def handle_describe_cluster(
-    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+def describe_cluster(
+    broker: Services, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     """Describe the cluster: this broker."""
     host, port = broker.advertised(context)
@@ -136,8 +134,8 @@ def handle_describe_cluster(
 
 
 @handles(DESCRIBE_TOPIC_PARTITIONS)
-def handle_describe_topic_partitions(
-    broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
+def describe_topic_partitions(
+    broker: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics in pages; ``next_cursor`` says where the next page begins (KIP-966)."""
     asked = {topic.name for topic in request.topics}
@@ -173,7 +171,7 @@ def _invalid(name: str) -> DescribedTopic:
     return DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=ZERO_UUID, partitions=[])
 
 
-def _describe(broker: BrokerServices, name: str, start: int, limit: int) -> DescribedTopic:
+def _describe(broker: Services, name: str, start: int, limit: int) -> DescribedTopic:
     topic = broker.topics.get(name)
     if topic is None:
         return DescribedTopic(

@@ -6,7 +6,7 @@ from typing import Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
 from millstream.wire.messages.offsets import (
@@ -34,8 +34,8 @@ _SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 
 
 @handles(LIST_OFFSETS)
-def handle_list_offsets(
-    broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+def list_offsets(
+    broker: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     """Find each partition's offset for a timestamp, or for one of the special timestamps below zero."""
     return ListOffsetsResponse(
@@ -52,7 +52,7 @@ def handle_list_offsets(
 
 
 def _list_offset(
-    broker: BrokerServices, topic: str, wanted: ListOffsetsPartition, version: int
+    broker: Services, topic: str, wanted: ListOffsetsPartition, version: int
 ) -> ListOffsetsPartitionResponse:
     if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
         return _no_offset(wanted, ErrorCode.UNSUPPORTED_VERSION)
@@ -104,8 +104,8 @@ def _no_offset(wanted: ListOffsetsPartition, code: int) -> ListOffsetsPartitionR
 
 
 @handles(OFFSET_FOR_LEADER_EPOCH)
-def handle_offset_for_leader_epoch(
-    broker: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
+def offset_for_leader_epoch(
+    broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """Return where each epoch ended, so that a consumer detects a truncated log (KIP-320)."""
     return OffsetForLeaderEpochResponse(
@@ -119,7 +119,7 @@ def handle_offset_for_leader_epoch(
     )
 
 
-def _epoch_end(broker: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _epoch_end(broker: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = broker.topics.partition(topic, wanted.partition)
     problem: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition is not None:

@@ -6,15 +6,15 @@ after a sync that many requests share.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.broker.dispatch import handles
 from millstream.broker.flusher import SyncableLog
 from millstream.broker.log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import Partition, Topic
-from millstream.errors import BrokerError, CorruptBatch, ErrorCode, UnsupportedMagic
+from millstream.errors import BrokerError, CorruptBatch, ErrorCode, KafkaStorageError, UnsupportedMagic
 from millstream.wire.messages.produce import (
     INIT_PRODUCER_ID,
     PRODUCE,
@@ -57,20 +57,15 @@ NO_TRANSACTIONS: Final = (
 )
 
 
-class BrokerProblem:
+class BrokerProblem(NamedTuple):
     """An error code and its message."""
 
-    __slots__ = ("code", "message")
-
-    def __init__(self, code: int, message: str | None = None) -> None:
-        self.code = code
-        self.message = message
+    code: int
+    message: str | None = None
 
 
 @handles(PRODUCE)
-def handle_produce(
-    broker: BrokerServices, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None:
+def produce(broker: Services, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append the batches of every partition, each with its own result; answer according to ``acks``."""
     appended: list[tuple[Partition, PartitionProduceResponse]] = []
     unauthorized = _transaction_problem(request)
@@ -146,7 +141,7 @@ def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerPro
 
 
 def _answer_partition(
-    broker: BrokerServices,
+    broker: Services,
     topic: Topic | None,
     error: int,
     refusal: BrokerProblem | None,
@@ -187,9 +182,7 @@ def _is_one_batch(data: PartitionProduceData) -> bool:
     return length < BATCH_OVERHEAD - LOG_OVERHEAD or LOG_OVERHEAD + length >= len(data.records)
 
 
-def _append(
-    broker: BrokerServices, partition: Partition, data: PartitionProduceData
-) -> PartitionProduceResponse:
+def _append(broker: Services, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:
     try:
         result = partition.append(data.records, broker.epoch_ms())
     except UnsupportedMagic as error:
@@ -237,7 +230,7 @@ def _finish_without_answer(context: RequestContext, responses: list[TopicProduce
 
 
 def _answer_when_durable(
-    broker: BrokerServices,
+    broker: Services,
     context: RequestContext,
     response: ProduceResponse,
     appended: list[tuple[Partition, PartitionProduceResponse]],
@@ -245,26 +238,21 @@ def _answer_when_durable(
     def done(failures: dict[SyncableLog, Exception]) -> None:
         for partition, answer in appended:
             error = failures.get(partition.log)
-            if isinstance(error, BrokerError):
-                answer.error_code, answer.base_offset, answer.error_message = (
-                    error.code,
-                    -1,
-                    error.detail or str(error),
-                )
-            elif error is not None:
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                answer.base_offset = -1
-                answer.error_message = (
-                    f"the disk failed: {error}. Nothing was stored; check the broker's disk"
-                )
+            if error is None:
+                continue
+            if not isinstance(error, BrokerError):
+                message = f"the disk failed: {error}. Nothing was stored; check the broker's disk"
+                error = KafkaStorageError(message)
+            answer.error_code, answer.base_offset = error.code, -1
+            answer.error_message = error.detail or str(error)
         context.reply(response)
 
     broker.flusher.when_durable((partition.log for partition, _ in appended), done)
 
 
 @handles(INIT_PRODUCER_ID)
-def handle_init_producer_id(
-    broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
+def init_producer_id(
+    broker: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
     """Assign a producer id that was never used in this data directory, or raise the epoch of one."""
     if request.transactional_id is not None:

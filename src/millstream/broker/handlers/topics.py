@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.handlers.configs import topic_config_values
 from millstream.broker.request_context import RequestContext
-from millstream.broker.services import BrokerServices
+from millstream.broker.services import Services
 from millstream.broker.topics import OFFSETS_TOPIC, Topic
 from millstream.errors import (
     BrokerError,
@@ -58,8 +57,8 @@ MAX_PARTITIONS: Final = 10_000
 
 
 @handles(CREATE_TOPICS)
-def handle_create_topics(
-    broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
+def create_topics(
+    broker: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     """Create each topic durably, or say why not. A name that is given twice is refused."""
     times = Counter(topic.name for topic in request.topics)
@@ -73,34 +72,34 @@ def handle_create_topics(
     )
 
 
-def _asked_partitions(broker: BrokerServices, wanted: CreatableTopic) -> int:
+def _asked_partitions(broker: Services, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return len(wanted.assignments)
     return broker.settings.num_partitions if wanted.num_partitions == -1 else max(0, wanted.num_partitions)
 
 
 def _create(
-    broker: BrokerServices, wanted: CreatableTopic, times: int, total: int, validate_only: bool
+    broker: Services, wanted: CreatableTopic, times: int, total: int, validate_only: bool
 ) -> CreatableTopicResult:
     try:
         if times > 1:
             raise InvalidRequestError(f"{wanted.name} is named more than once in the request")
         # As in Kafka, check first the name, then the settings, then the numbers.
-        broker.topics.create(wanted.name, 1, {}, validate_only=True)
+        broker.topics.validate_new(wanted.name, {})
         configs = _given_configs(wanted)
-        _as_broker_error(lambda: broker.topics.create(wanted.name, 1, configs, validate_only=True))
+        broker.topics.validate_new(wanted.name, configs)
         partitions = _partition_count(broker, wanted)
         if total > MAX_PARTITIONS:
             raise PolicyViolationError(
                 f"{total} partitions in one request: the embedded broker creates {MAX_PARTITIONS} at a time"
             )
-        topic = _as_broker_error(
-            lambda: broker.topics.create(wanted.name, partitions, configs, validate_only)
-        )
+        topic = None if validate_only else broker.topics.create(wanted.name, partitions, configs)
+    except ConfigError as error:
+        code, message = int(ErrorCode.INVALID_CONFIG), str(error)
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
     except BrokerError as error:
-        return CreatableTopicResult(
-            name=wanted.name, error_code=error.code, error_message=error.detail or str(error)
-        )
+        code, message = error.code, error.detail or str(error)
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic.topic_id if topic is not None else ZERO_UUID,
@@ -122,14 +121,7 @@ def _given_configs(wanted: CreatableTopic) -> dict[str, str]:
     return {config.name: config.value for config in wanted.configs if config.value is not None}
 
 
-def _as_broker_error(make: Callable[[], Topic | None]) -> Topic | None:
-    try:
-        return make()
-    except ConfigError as error:
-        raise InvalidConfigError(str(error)) from None
-
-
-def _partition_count(broker: BrokerServices, wanted: CreatableTopic) -> int:
+def _partition_count(broker: Services, wanted: CreatableTopic) -> int:
     """Return how many partitions are requested, by number or by replica assignments."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
@@ -160,8 +152,8 @@ def _checked_count(count: int) -> int:
 
 
 @handles(DELETE_TOPICS)
-def handle_delete_topics(
-    broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
+def delete_topics(
+    broker: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     """Delete each topic, by name or by id. One that is named twice is not deleted."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
@@ -179,7 +171,7 @@ def _is_ambiguous(wanted: DeleteTopicState) -> bool:
 
 
 def _delete(
-    broker: BrokerServices, wanted: DeleteTopicState, times: int, disabled: ErrorCode
+    broker: Services, wanted: DeleteTopicState, times: int, disabled: ErrorCode
 ) -> DeletableTopicResult:
     try:
         if not broker.settings.delete_topic_enable:
@@ -198,7 +190,7 @@ def _delete(
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
 
 
-def _to_delete(broker: BrokerServices, wanted: DeleteTopicState) -> Topic:
+def _to_delete(broker: Services, wanted: DeleteTopicState) -> Topic:
     if _is_ambiguous(wanted):
         raise InvalidRequestError("name the topic or give its id, and not both")
     topic = (
@@ -221,8 +213,8 @@ def _check_not_internal(topic: Topic) -> None:
 
 
 @handles(CREATE_PARTITIONS)
-def handle_create_partitions(
-    broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
+def create_partitions(
+    broker: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Grow each topic to the requested number of partitions."""
     times = Counter(topic.name for topic in request.topics)
@@ -235,7 +227,7 @@ def handle_create_partitions(
 
 
 def _grow(
-    broker: BrokerServices, wanted: CreatePartitionsTopic, times: int, validate_only: bool
+    broker: Services, wanted: CreatePartitionsTopic, times: int, validate_only: bool
 ) -> CreatePartitionsTopicResult:
     try:
         if times > 1:
@@ -254,7 +246,7 @@ def _grow(
     return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 
 
-def _larger_count(broker: BrokerServices, topic: Topic, wanted: CreatePartitionsTopic) -> int:
+def _larger_count(broker: Services, topic: Topic, wanted: CreatePartitionsTopic) -> int:
     now = len(topic.partitions)
     if wanted.count <= now:
         raise InvalidPartitionsError(
@@ -269,8 +261,8 @@ def _larger_count(broker: BrokerServices, topic: Topic, wanted: CreatePartitions
 
 
 @handles(DELETE_RECORDS)
-def handle_delete_records(
-    broker: BrokerServices, request: DeleteRecordsRequest, context: RequestContext
+def delete_records(
+    broker: Services, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     """Delete the records of each partition before an offset; -1 deletes all."""
     return DeleteRecordsResponse(
@@ -285,7 +277,7 @@ def handle_delete_records(
 
 
 def _delete_records(
-    broker: BrokerServices, topic: str, wanted: DeleteRecordsPartition
+    broker: Services, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     low_watermark, code = -1, int(ErrorCode.NONE)
     try:

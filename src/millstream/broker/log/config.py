@@ -64,10 +64,13 @@ def _read_replicas(value: object) -> tuple[str, ...]:
     return tuple(map(str, read_names(read_text(value))))
 
 
-def _write(value: object) -> str:
+def write_value(value: object) -> str:
+    """Return a value as Kafka writes it; empty for None."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(value) if type(value) is tuple else str(value)  # an Address is a tuple, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +201,7 @@ class LogConfig(CompressionLevels):
 
     def property_of(self, name: str) -> str:
         """Return a value as Kafka writes it, by its dotted name."""
-        return _write(getattr(self, name.replace(".", "_")))
+        return write_value(getattr(self, name.replace(".", "_")))
 
     @cached_property
     def deletes(self) -> bool:
@@ -264,7 +267,7 @@ def _declared() -> Iterator[TopicSetting]:
         if each.metadata:
             name, hint = dotted(each.name), hints[each.name]
             read = hint.__metadata__[0]
-            default = _write(each.default)
+            default = write_value(each.default)
             broker_name = each.metadata.get("broker_name", name)
             yield TopicSetting(
                 name, _type_of(hint, read), read, default, broker_name, each.metadata["meaning"]

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from millstream.broker.log.files import Files, OpenFile
 
 
+@dataclass(slots=True, eq=False)
 class SyncTicket:
     """What must be synced so that everything before ``end_offset`` is durable."""
 
-    __slots__ = ("_directories", "_files", "_targets", "cuts", "end_offset")
-
-    def __init__(
-        self,
-        files: Files,
-        targets: dict[str, OpenFile | None],
-        directories: list[str],
-        end_offset: int,
-        cuts: int,
-    ) -> None:
-        self._files = files
-        self._targets = targets
-        self._directories = directories
-        self.end_offset = end_offset
-        self.cuts = cuts
-        """How often the log had been cut when the ticket was taken: a later cut makes it void."""
+    files: Files
+    targets: dict[str, OpenFile | None]
+    directories: list[str]
+    end_offset: int
+    cuts: int
+    """How often the log had been cut when the ticket was taken: a later cut makes it void."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self._targets or self._directories)
+        return bool(self.targets or self.directories)
 
     def sync(self) -> None:
         """Wait for the disk, on any thread. Raises OSError, and must then not be retried."""
-        for path, file in self._targets.items():
+        for path, file in self.targets.items():
             with suppress(FileNotFoundError):  # deleted meanwhile
-                (file or self._files.open(path)).fdatasync()
-        for directory in self._directories:
-            self._files.sync_directory(directory)
+                (file or self.files.open(path)).fdatasync()
+        for directory in self.directories:
+            self.files.sync_directory(directory)
 
 
 class Unsynced:

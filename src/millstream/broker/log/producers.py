@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 from millstream.errors import InvalidProducerEpochError, InvalidRecordError, OutOfOrderSequenceNumberError
@@ -36,13 +37,11 @@ class ProducedBatch(NamedTuple):
     """The timestamp in the producer's answer: the time of the append with LogAppendTime, else -1."""
 
 
+@dataclass(slots=True)
 class _Producer:
-    __slots__ = ("batches", "epoch", "last_append_ms")
-
-    def __init__(self, epoch: int, last_append_ms: int) -> None:
-        self.epoch = epoch
-        self.last_append_ms = last_append_ms
-        self.batches: deque[ProducedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+    epoch: int
+    last_append_ms: int
+    batches: deque[ProducedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
 
 class ProducerStates:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
-API_VERSIONS: Final = Api(18, "ApiVersions", 0, 4, flexible=3)
+API_VERSIONS = Api(18, "ApiVersions", 0, 4, flexible=3)
 
 
 class ApiVersionsRequest(Request, api=API_VERSIONS):

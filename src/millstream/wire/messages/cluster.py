@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import (
     ZERO_UUID,
     Api,
@@ -21,10 +19,10 @@ from millstream.wire.schema import (
     uuid,
 )
 
-ELECT_LEADERS: Final = Api(43, "ElectLeaders", 0, 2, flexible=2)
-ALTER_PARTITION_REASSIGNMENTS: Final = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
-LIST_PARTITION_REASSIGNMENTS: Final = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
-DESCRIBE_QUORUM: Final = Api(55, "DescribeQuorum", 0, 2, flexible=0)
+ELECT_LEADERS = Api(43, "ElectLeaders", 0, 2, flexible=2)
+ALTER_PARTITION_REASSIGNMENTS = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
+LIST_PARTITION_REASSIGNMENTS = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
+DESCRIBE_QUORUM = Api(55, "DescribeQuorum", 0, 2, flexible=0)
 
 
 class TopicPartitions(Struct):

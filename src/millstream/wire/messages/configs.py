@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int8, int16, int32, string
 
-DESCRIBE_CONFIGS: Final = Api(32, "DescribeConfigs", 1, 4, flexible=4)
-ALTER_CONFIGS: Final = Api(33, "AlterConfigs", 0, 2, flexible=2)
-INCREMENTAL_ALTER_CONFIGS: Final = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
+DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4, flexible=4)
+ALTER_CONFIGS = Api(33, "AlterConfigs", 0, 2, flexible=2)
+INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
 
 
 class DescribeConfigsResource(Struct):

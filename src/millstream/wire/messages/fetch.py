@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from millstream.wire.schema import (
     ZERO_UUID,
@@ -21,7 +21,7 @@ from millstream.wire.schema import (
     uuid,
 )
 
-FETCH: Final = Api(1, "Fetch", 4, 18, flexible=12)
+FETCH = Api(1, "Fetch", 4, 18, flexible=12)
 
 
 class ReplicaState(Struct):

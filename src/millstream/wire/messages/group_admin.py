@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, data, int16, int32, string
 
-DESCRIBE_GROUPS: Final = Api(15, "DescribeGroups", 0, 6, flexible=5)
-LIST_GROUPS: Final = Api(16, "ListGroups", 0, 5, flexible=3)
-DELETE_GROUPS: Final = Api(42, "DeleteGroups", 0, 2, flexible=2, since="1.1")
+DESCRIBE_GROUPS = Api(15, "DescribeGroups", 0, 6, flexible=5)
+LIST_GROUPS = Api(16, "ListGroups", 0, 5, flexible=3)
+DELETE_GROUPS = Api(42, "DeleteGroups", 0, 2, flexible=2, since="1.1")
 
 
 class DescribeGroupsRequest(Request, api=DESCRIBE_GROUPS):

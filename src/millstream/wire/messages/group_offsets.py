@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
-OFFSET_COMMIT: Final = Api(8, "OffsetCommit", 2, 9, flexible=8)
-OFFSET_FETCH: Final = Api(9, "OffsetFetch", 1, 9, flexible=6)
-OFFSET_DELETE: Final = Api(47, "OffsetDelete", 0, 0, since="2.4")
+OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9, flexible=8)
+OFFSET_FETCH = Api(9, "OffsetFetch", 1, 9, flexible=6)
+OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0, since="2.4")
 
 
 class OffsetCommitRequestPartition(Struct):

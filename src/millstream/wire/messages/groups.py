@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import (
     Api,
     Request,
@@ -18,11 +16,11 @@ from millstream.wire.schema import (
     string,
 )
 
-FIND_COORDINATOR: Final = Api(10, "FindCoordinator", 0, 6, flexible=3)
-JOIN_GROUP: Final = Api(11, "JoinGroup", 0, 9, flexible=6)
-SYNC_GROUP: Final = Api(14, "SyncGroup", 0, 5, flexible=4)
-HEARTBEAT: Final = Api(12, "Heartbeat", 0, 4, flexible=4)
-LEAVE_GROUP: Final = Api(13, "LeaveGroup", 0, 5, flexible=4)
+FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 6, flexible=3)
+JOIN_GROUP = Api(11, "JoinGroup", 0, 9, flexible=6)
+SYNC_GROUP = Api(14, "SyncGroup", 0, 5, flexible=4)
+HEARTBEAT = Api(12, "Heartbeat", 0, 4, flexible=4)
+LEAVE_GROUP = Api(13, "LeaveGroup", 0, 5, flexible=4)
 
 
 class FindCoordinatorRequest(Request, api=FIND_COORDINATOR):

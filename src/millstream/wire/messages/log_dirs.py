@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
-DESCRIBE_LOG_DIRS: Final = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
-ALTER_REPLICA_LOG_DIRS: Final = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
+DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
+ALTER_REPLICA_LOG_DIRS = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
 
 
 class DescribableLogDirTopic(Struct):

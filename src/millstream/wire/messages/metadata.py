@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import (
     ZERO_UUID,
     Api,
@@ -20,9 +18,9 @@ from millstream.wire.schema import (
     uuid,
 )
 
-METADATA: Final = Api(3, "Metadata", 0, 13, flexible=9)
-DESCRIBE_CLUSTER: Final = Api(60, "DescribeCluster", 0, 2, flexible=0, since="2.8")
-DESCRIBE_TOPIC_PARTITIONS: Final = Api(75, "DescribeTopicPartitions", 0, 0, flexible=0, since="3.8")
+METADATA = Api(3, "Metadata", 0, 13, flexible=9)
+DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, flexible=0, since="2.8")
+DESCRIBE_TOPIC_PARTITIONS = Api(75, "DescribeTopicPartitions", 0, 0, flexible=0, since="3.8")
 
 
 class MetadataRequestTopic(Struct):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, Struct, array, int8, int16, int32, int64, string
 
-LIST_OFFSETS: Final = Api(2, "ListOffsets", 1, 10, flexible=6)
-OFFSET_FOR_LEADER_EPOCH: Final = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
+LIST_OFFSETS = Api(2, "ListOffsets", 1, 10, flexible=6)
+OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
 
 
 class ListOffsetsPartition(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from millstream.wire.schema import (
     ZERO_UUID,
@@ -20,8 +20,8 @@ from millstream.wire.schema import (
     uuid,
 )
 
-PRODUCE: Final = Api(0, "Produce", 3, 13, flexible=9)
-INIT_PRODUCER_ID: Final = Api(22, "InitProducerId", 0, 5, flexible=2)
+PRODUCE = Api(0, "Produce", 3, 13, flexible=9)
+INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 5, flexible=2)
 
 
 class PartitionProduceData(Struct):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import Api, Request, Response, array, data, int16, int64, string
 
-SASL_HANDSHAKE: Final = Api(17, "SaslHandshake", 0, 1)
-SASL_AUTHENTICATE: Final = Api(36, "SaslAuthenticate", 0, 2, flexible=2)
+SASL_HANDSHAKE = Api(17, "SaslHandshake", 0, 1)
+SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 0, 2, flexible=2)
 
 
 class SaslHandshakeRequest(Request, api=SASL_HANDSHAKE):

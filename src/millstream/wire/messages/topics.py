@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from millstream.wire.schema import (
     ZERO_UUID,
     Api,
@@ -20,10 +18,10 @@ from millstream.wire.schema import (
     uuid,
 )
 
-CREATE_TOPICS: Final = Api(19, "CreateTopics", 2, 7, flexible=5)
-DELETE_TOPICS: Final = Api(20, "DeleteTopics", 1, 6, flexible=4)
-CREATE_PARTITIONS: Final = Api(37, "CreatePartitions", 0, 3, flexible=2, since="1.0")
-DELETE_RECORDS: Final = Api(21, "DeleteRecords", 0, 2, flexible=2)
+CREATE_TOPICS = Api(19, "CreateTopics", 2, 7, flexible=5)
+DELETE_TOPICS = Api(20, "DeleteTopics", 1, 6, flexible=4)
+CREATE_PARTITIONS = Api(37, "CreatePartitions", 0, 3, flexible=2, since="1.0")
+DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2, flexible=2)
 
 
 class CreatableReplicaAssignment(Struct):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -16,15 +17,13 @@ _TOLERATED_GARBAGE = 64
 """Dead entries that the heap may hold, beyond one per key, before it is rebuilt."""
 
 
+@dataclass(slots=True)
 class _Deadline:
     """A key's deadline, and its entry in the heap (at the deadline or before)."""
 
-    __slots__ = ("deadline_ms", "entry", "entry_ms")
-
-    def __init__(self, deadline_ms: int, entry: int) -> None:
-        self.deadline_ms = deadline_ms
-        self.entry = entry
-        self.entry_ms = deadline_ms
+    deadline_ms: int
+    entry: int
+    entry_ms: int
 
 
 class Timers(Generic[Key]):
@@ -48,7 +47,7 @@ class Timers(Generic[Key]):
             known.deadline_ms = deadline_ms
             return
         self._entries += 1
-        self._deadlines[key] = _Deadline(deadline_ms, self._entries)
+        self._deadlines[key] = _Deadline(deadline_ms, self._entries, deadline_ms)
         heapq.heappush(self._heap, (deadline_ms, self._entries, key))
         if len(self._heap) > 2 * len(self._deadlines) + _TOLERATED_GARBAGE:
             self._sweep()

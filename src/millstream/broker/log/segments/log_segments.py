@@ -27,9 +27,6 @@ class LogSegments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
 
-    def __contains__(self, segment: object) -> bool:
-        return segment in self._segments
-
     @property
     def first(self) -> Segment:
         return self._segments[0]
