@@ -38,7 +38,7 @@ _CLASSIC: Final = ("", "classic")
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class SampledPartition:
     """One partition. Offsets and size are None where they could not be read."""
 
     partition: int
@@ -55,16 +55,16 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicState:
+class SampledTopic:
     """One topic and its partitions."""
 
     name: str
     topic_id: str
     internal: bool
     replication_factor: int
-    partitions: tuple[PartitionState, ...]
+    partitions: tuple[SampledPartition, ...]
 
-    def partition(self, number: int) -> PartitionState:
+    def partition(self, number: int) -> SampledPartition:
         """A partition; raises NotFoundError."""
         for one in self.partitions:
             if one.partition == number:
@@ -81,7 +81,7 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
+class SampledGroup:
     """One group. ``note`` says why something about it is not known."""
 
     description: GroupDescription
@@ -108,16 +108,16 @@ class ClusterSnapshot:
     """The cluster as one round found it."""
 
     cluster: ClusterDescription
-    topics: Mapping[str, TopicState] = field(default_factory=dict)
-    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    topics: Mapping[str, SampledTopic] = field(default_factory=dict)
+    groups: Mapping[str, SampledGroup] = field(default_factory=dict)
 
-    def topic(self, name: str) -> TopicState:
+    def topic(self, name: str) -> SampledTopic:
         """A topic; raises NotFoundError."""
         if name not in self.topics:
             raise NotFoundError("topic", name, nearest(name, self.topics, count=_MOST_NEAR, cutoff=0.5))
         return self.topics[name]
 
-    def group(self, name: str) -> GroupState:
+    def group(self, name: str) -> SampledGroup:
         """A group; raises NotFoundError."""
         if name not in self.groups:
             raise NotFoundError("group", name, nearest(name, self.groups, count=_MOST_NEAR, cutoff=0.5))
@@ -166,7 +166,7 @@ class SnapshotReader:
         ends = _offsets(self._admin, led, "latest")
         self._read_sizes(led)
         topics = {topic.name: _topic(topic, starts, ends, self._sizes) for topic in described}
-        groups: dict[str, GroupState] = {}
+        groups: dict[str, SampledGroup] = {}
         for listing in self._admin.list_groups(timeout=CALL_SECONDS):
             # Kafka lists offsets that were committed without a group's name under an empty one.
             if listing.group_id and (found := _group(self._admin, listing, ends)) is not None:
@@ -211,14 +211,14 @@ def _topic(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     sizes: Mapping[TopicPartition, int],
-) -> TopicState:
-    return TopicState(
+) -> SampledTopic:
+    return SampledTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         internal=topic.internal,
         replication_factor=topic.replication_factor,
         partitions=tuple(
-            PartitionState(
+            SampledPartition(
                 partition=one.partition,
                 leader=one.leader,
                 replicas=one.replicas,
@@ -231,7 +231,7 @@ def _topic(
     )
 
 
-def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, int]) -> GroupState | None:
+def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, int]) -> SampledGroup | None:
     """A group with its lag; None for one that was deleted since it was listed.
 
     ``ends`` are those of the round: ``Admin.describe_group`` would read them again for each group.
@@ -253,7 +253,7 @@ def _group(admin: Admin, listing: GroupListing, ends: Mapping[TopicPartition, in
         committed = admin.group_offsets(listing.group_id, timeout=CALL_SECONDS)
     except BrokerError as error:
         note = note or str(error)
-    return GroupState(replace(description, partitions=_lags(description, committed, ends)), note)
+    return SampledGroup(replace(description, partitions=_lags(description, committed, ends)), note)
 
 
 def _lags(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.admin import Admin, ConfigEntry
 from millstream.console.background import SharedResults
-from millstream.console.cluster_snapshot import CALL_SECONDS, ClusterSnapshot, SnapshotReader, TopicState
+from millstream.console.cluster_snapshot import CALL_SECONDS, ClusterSnapshot, SampledTopic, SnapshotReader
 from millstream.console.errors import NoDataError
 from millstream.console.loads import TableStatus, load_rows, loads_in, open_tables, table_status
 from millstream.console.records import Ranges, RecordsRead, read
-from millstream.console.sampler import ClusterView, Sampler
+from millstream.console.sampler import SampledView, Sampler
 from millstream.console.views.charts import Chart, lag_chart
 from millstream.errors import MillstreamError, MillstreamTimeoutError, NetworkError
 from millstream.terminal.broker_check import require_broker
@@ -69,14 +69,14 @@ class Console:
         """Close the connections to the brokers."""
         self._admin.close(timeout=0)
 
-    async def view(self) -> tuple[ClusterView, ClusterSnapshot]:
+    async def view(self) -> tuple[SampledView, ClusterSnapshot]:
         """What is known now; raises NoDataError before the first answer of the brokers."""
         view = await self.sampler.view()
         if view.snapshot is None:
             raise NoDataError(view.trouble or "The console is ending.")
         return view, view.snapshot
 
-    def freshness(self, view: ClusterView | None = None) -> dict[str, Any]:
+    def freshness(self, view: SampledView | None = None) -> dict[str, Any]:
         """How old an answer is, and why there is no newer one."""
         view = self.sampler.current if view is None else view
         age_s = asyncio.get_running_loop().time() - view.taken_at_s
@@ -90,7 +90,7 @@ class Console:
         """The lag of a group over time."""
         return lag_chart(self.sampler.points(group), gap_ms=self.sampler.gap_ms, width=width, height=height)
 
-    async def configs(self, topic: TopicState, view: ClusterView) -> Mapping[str, ConfigEntry]:
+    async def configs(self, topic: SampledTopic, view: SampledView) -> Mapping[str, ConfigEntry]:
         """The settings of a topic; empty where they cannot be read."""
         if view.trouble:
             return {}
@@ -104,7 +104,7 @@ class Console:
         except MillstreamError:  # such as a lack of permission: the rest of the page is still of use
             return {}
 
-    async def records(self, topic: TopicState, ranges: Ranges, count: int) -> RecordsRead:
+    async def records(self, topic: SampledTopic, ranges: Ranges, count: int) -> RecordsRead:
         """The newest ``count`` records of these ranges."""
         key = ("records", topic.topic_id, tuple(ranges.items()), count)
         settings = self.settings.for_clients()

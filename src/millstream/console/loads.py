@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.admin import Admin
-from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState
+from millstream.console.cluster_snapshot import ClusterSnapshot, SampledGroup
 from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata, read_commit_metadata
@@ -54,7 +54,7 @@ def loads_in(snapshot: ClusterSnapshot) -> list[LoadSummary]:
     return [load for group in snapshot.groups.values() for load in _loads_of(group)]
 
 
-def _loads_of(group: GroupState) -> list[LoadSummary]:
+def _loads_of(group: SampledGroup) -> list[LoadSummary]:
     by_table: dict[str, list[tuple[TopicPartition, CommitMetadata, int]]] = {}
     for one in group.description.partitions:
         mark = read_commit_metadata(one.metadata)

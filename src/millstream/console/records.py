@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from millstream.config import ClientConfig
-from millstream.console.cluster_snapshot import TopicState
+from millstream.console.cluster_snapshot import SampledTopic
 from millstream.console.views.previews import Preview, preview, visible
 from millstream.consumer import Consumer, Record
 from millstream.model import TopicPartition
@@ -74,7 +74,7 @@ class RecordsRead:
     is_complete: bool = True
 
 
-def newest(topic: TopicState, count: int, partition: int | None = None) -> Ranges:
+def newest(topic: SampledTopic, count: int, partition: int | None = None) -> Ranges:
     """The ranges of the newest ``count`` records: ``count`` of each partition, as one may hold them all.
 
     With many partitions fewer are read from each, so the result is approximate.
@@ -88,7 +88,7 @@ def newest(topic: TopicState, count: int, partition: int | None = None) -> Range
     }
 
 
-def from_offset(topic: TopicState, partition: int, offset: int, count: int) -> Ranges:
+def from_offset(topic: SampledTopic, partition: int, offset: int, count: int) -> Ranges:
     """At most ``count`` offsets of one partition from ``offset`` on."""
     one = next(each for each in topic.partitions if each.partition == partition)
     if one.start is None or one.end is None:

@@ -27,7 +27,7 @@ _GAP_REFRESHES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class SampledView:
     """What is known of the cluster now. ``snapshot`` is None before the first successful round."""
 
     snapshot: ClusterSnapshot | None = None
@@ -45,7 +45,7 @@ class Sampler:
 
     def __init__(self, read_snapshot: Callable[[], ClusterSnapshot], refresh_s: float) -> None:
         self.refresh_s = refresh_s
-        self.current = ClusterView()
+        self.current = SampledView()
         self._read_snapshot = read_snapshot
         self._gap_s = _GAP_REFRESHES * refresh_s + _PATIENCE_SECONDS
         self._history = History(gap_ms=round(self._gap_s * 1000))
@@ -65,7 +65,7 @@ class Sampler:
         """A group's lag over time."""
         return self._history.points(group)
 
-    async def view(self) -> ClusterView:
+    async def view(self) -> SampledView:
         """The view, at most a refresh old; older only if the brokers do not answer in time."""
         self.wake()
         try:
@@ -102,14 +102,14 @@ class Sampler:
         try:
             snapshot = await on_a_thread(self._read_snapshot, "millstream-console-sampler")
         except Exception as error:  # noqa: BLE001 - the next round may succeed
-            self.current = ClusterView(
+            self.current = SampledView(
                 before.snapshot, before.rates, before.taken_at_s, _sentence(error), before.rounds + 1
             )
         else:
             now_s = _now_s()
             self._allow_for(now_s - started_s)
             self._history.add(snapshot.sample(round(now_s * 1000)))
-            self.current = ClusterView(snapshot, self._history.rates, now_s, "", before.rounds + 1)
+            self.current = SampledView(snapshot, self._history.rates, now_s, "", before.rounds + 1)
         self._is_fresh.set()
 
     def _allow_for(self, took_s: float) -> None:
@@ -122,12 +122,12 @@ class Sampler:
         if not self._is_closing:
             self._is_fresh.clear()
 
-    def _while_waiting(self) -> ClusterView:
+    def _while_waiting(self) -> SampledView:
         if self.current.trouble:
             return self.current
         trouble = f"The brokers have not answered for {_PATIENCE_SECONDS:g} seconds; still trying."
         seen = self.current
-        return ClusterView(seen.snapshot, seen.rates, seen.taken_at_s, trouble, seen.rounds)
+        return SampledView(seen.snapshot, seen.rates, seen.taken_at_s, trouble, seen.rounds)
 
 
 def _sentence(error: Exception) -> str:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from millstream.admin import ClusterDescription, GroupDescription, PartitionLag
-from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState, PartitionState, TopicState
+from millstream.console.cluster_snapshot import (
+    ClusterSnapshot,
+    SampledGroup,
+    SampledPartition,
+    SampledTopic,
+)
 
 
-def topic(name: str, *bounds: tuple[int, int]) -> TopicState:
+def topic(name: str, *bounds: tuple[int, int]) -> SampledTopic:
     """A topic with these first and end offsets."""
-    return TopicState(
+    return SampledTopic(
         name,
         topic_id=f"id-of-{name}",
         internal=False,
         replication_factor=1,
         partitions=tuple(
-            PartitionState(number, 1, (1,), start, end, 100) for number, (start, end) in enumerate(bounds)
+            SampledPartition(number, 1, (1,), start, end, 100) for number, (start, end) in enumerate(bounds)
         ),
     )
 
 
-def group(name: str, *partitions: PartitionLag) -> GroupState:
-    return GroupState(GroupDescription(name, "Empty", "consumer", "", None, (), partitions))
+def group(name: str, *partitions: PartitionLag) -> SampledGroup:
+    return SampledGroup(GroupDescription(name, "Empty", "consumer", "", None, (), partitions))
 
 
-def snapshot(*looks: TopicState | GroupState) -> ClusterSnapshot:
+def snapshot(*looks: SampledTopic | SampledGroup) -> ClusterSnapshot:
     return ClusterSnapshot(
         ClusterDescription("a-cluster", None, ()),
-        {one.name: one for one in looks if isinstance(one, TopicState)},
-        {one.name: one for one in looks if isinstance(one, GroupState)},
+        {one.name: one for one in looks if isinstance(one, SampledTopic)},
+        {one.name: one for one in looks if isinstance(one, SampledGroup)},
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from millstream.admin import PartitionLag
-from millstream.console.cluster_snapshot import PartitionState
+from millstream.console.cluster_snapshot import SampledPartition
 from millstream.console.errors import NotFoundError
 from millstream.console.loads import TableStatus, load_rows, loads_in
 from millstream.console.records import Range, from_offset, newest
 from millstream.console.views.sampling import Rates
+from millstream.console.web.pages import ENDPOINTS
 from millstream.console.web.pages.topic import paging_of, topic_values
+from millstream.console.web.responses import TEMPLATES
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from tests.unit.console.snapshots import group, snapshot, topic
@@ -28,7 +30,7 @@ def test_a_name_that_is_not_there_brings_those_that_are_near() -> None:
 
 def test_sums_leave_out_what_nobody_knows() -> None:
     one = topic("t", (10, 30), (0, 5))
-    half = PartitionState(2, None, (1,), None, None, None)
+    half = SampledPartition(2, None, (1,), None, None, None)
     assert one.records == 25
     assert type(one)("t", "", False, 1, (*one.partitions, half)).records == 25
     assert type(one)("t", "", False, 1, (half,)).records is None
@@ -97,3 +99,11 @@ def test_loads_are_known_by_what_they_commit() -> None:
     assert rows[0]["status"] == status
     assert rows[1]["note"] == "it is down"
     assert rows[2]["group"] is None
+
+
+def test_every_page_has_a_template_and_an_address_of_its_own() -> None:
+    pages = [endpoint.page for endpoint in ENDPOINTS if endpoint.page is not None]
+    assert [page.template for page in pages if not (TEMPLATES / page.template).is_file()] == []
+    paths = [endpoint.path for endpoint in ENDPOINTS] + [page.path for page in pages]
+    assert len(set(paths)) == len(paths)
+    assert {"/", "/topics/{name}", "/groups/{name:path}"} <= {page.path for page in pages}

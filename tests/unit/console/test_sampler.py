@@ -13,7 +13,7 @@ import pytest
 from millstream.console import sampler as module
 from millstream.console.background import SharedResults
 from millstream.console.cluster_snapshot import ClusterSnapshot
-from millstream.console.sampler import ClusterView, Sampler
+from millstream.console.sampler import SampledView, Sampler
 from millstream.errors import MillstreamError
 from tests.unit.console.snapshots import group, snapshot, topic
 from tests.waiting import SECONDS
@@ -58,7 +58,7 @@ def running(brokers: Brokers, refresh_s: float, work: Callable[[Sampler], Corout
     asyncio.run(main())
 
 
-async def until_view(sampler: Sampler, condition: Callable[[ClusterView], bool]) -> ClusterView:
+async def until_view(sampler: Sampler, condition: Callable[[SampledView], bool]) -> SampledView:
     while not condition(view := await sampler.view()):  # noqa: ASYNC110 - nobody tells of a round
         await asyncio.sleep(0.01)
     return view

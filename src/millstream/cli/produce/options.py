@@ -80,7 +80,7 @@ class InputOptions:
 
 
 def format_of(path: Path | None) -> InputFormat:
-    """The format that the suffix of a file's name stands for; else lines."""
+    """The format that a file's suffix means; else lines."""
     return InputFormat.LINES if path is None else _SUFFIXES.get(path.suffix.lower(), InputFormat.LINES)
 
 

@@ -121,6 +121,6 @@ class _ErrorResponses:
 
 
 def _wants_json(request: Request) -> bool:
-    """Whether a request is for an address of scripts, even if there is none."""
+    """Whether a request is for a JSON address, existing or not."""
     path = request.url.path
     return path in ("/api", "/healthz") or path.startswith("/api/")

@@ -26,7 +26,7 @@ class Page:
     path: str
     template: str
     title: str
-    """``{name}`` stands for that value of the answer."""
+    """``{name}`` is replaced by that value of the answer."""
     section: str = ""
     """What comes before the title in the navigation."""
     url: Callable[[str], str] | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from millstream.console.cluster_snapshot import GroupState
+from millstream.console.cluster_snapshot import SampledGroup
 from millstream.console.console import Console
 from millstream.console.views.sampling import GroupRates, LagPoint, Rates, catch_up
 from millstream.console.web.endpoints import Endpoint, Page, Values, group_url, name_of
@@ -26,7 +26,7 @@ async def group(console: Console, request: Request) -> Values:
     return {**console.freshness(view), **values, "loads": loads}
 
 
-def _values(found: GroupState, rates: Rates, points: Sequence[LagPoint], now_ms: int) -> Values:
+def _values(found: SampledGroup, rates: Rates, points: Sequence[LagPoint], now_ms: int) -> Values:
     """A group under the names of ``millstream group describe --json``, with rates and its lag over time."""
     values = group_values(found.description)
     for one in values["partitions"]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState, TopicState
+from millstream.console.cluster_snapshot import ClusterSnapshot, SampledGroup, SampledTopic
 from millstream.console.console import Console
 from millstream.console.views.sampling import GroupRates, Rates, catch_up, rounded
 from millstream.console.web.endpoints import Endpoint, Page, Values
@@ -66,7 +66,7 @@ def _totals(snapshot: ClusterSnapshot, rates: Rates) -> Values:
     }
 
 
-def topic_row(topic: TopicState, rates: Rates) -> Values:
+def topic_row(topic: SampledTopic, rates: Rates) -> Values:
     """A topic in a list."""
     return {
         "name": topic.name,
@@ -79,7 +79,7 @@ def topic_row(topic: TopicState, rates: Rates) -> Values:
     }
 
 
-def _group_row(group: GroupState, rates: Rates) -> Values:
+def _group_row(group: SampledGroup, rates: Rates) -> Values:
     moving = rates.groups.get(group.name, GroupRates())
     return {
         "group": group.name,

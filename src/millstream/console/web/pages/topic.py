@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 
 from millstream.admin import ConfigEntry
-from millstream.console.cluster_snapshot import ClusterSnapshot, GroupState, TopicState
+from millstream.console.cluster_snapshot import ClusterSnapshot, SampledGroup, SampledTopic
 from millstream.console.console import Console
 from millstream.console.errors import BadRequestError
 from millstream.console.records import MOST_RECORDS, USUAL_RECORDS, RecordsRead, from_offset, newest
@@ -54,7 +54,7 @@ async def _page(console: Console, request: Request, answer: Values) -> Values:
 
 
 def topic_values(
-    topic: TopicState, snapshot: ClusterSnapshot, rates: Rates, configs: Mapping[str, ConfigEntry]
+    topic: SampledTopic, snapshot: ClusterSnapshot, rates: Rates, configs: Mapping[str, ConfigEntry]
 ) -> Values:
     """A topic under the names of ``millstream topic describe --json``, with rates and groups."""
     partitions = [
@@ -86,7 +86,7 @@ def topic_values(
     }
 
 
-def _reader(group: GroupState, topic: str, rates: Rates) -> Values:
+def _reader(group: SampledGroup, topic: str, rates: Rates) -> Values:
     """A group, with what it reads of one topic."""
     here = [one for one in group.description.partitions if one.topic == topic]
     lags = [one.lag for one in here if one.lag is not None]
