@@ -75,7 +75,7 @@ def test_what_is_there_already_and_what_is_not(cli: Cli, name: str) -> None:
     assert cli.ok("topic", "delete", name, "never-there", "--if-exists", "--json").json == {"deleted": [name]}
     assert "millstream topic create zzz" in cli.fails("topic", "describe", "zzz")
     assert cli.fails("topic", "delete", "zzz").endswith(
-        "there is no topic 'zzz': see 'millstream topic list'; with --if-exists it is no error"
+        "there is no topic 'zzz': see 'millstream topic list', or add --if-exists to skip missing topics"
     )
 
 

@@ -178,7 +178,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
             "topic": topic["name"],
             "id": topic["topic_id"],
             "replication": topic["replication_factor"],
-            "settings": configs or "all as the broker has them",
+            "settings": configs or "all from the broker",
         }
     )
     print()
@@ -241,7 +241,7 @@ def delete(
       millstream topic delete old-orders
       millstream topic delete a b c --if-exists
     """
-    otherwise = "see 'millstream topic list'; with --if-exists it is no error"
+    otherwise = "see 'millstream topic list', or add --if-exists to skip missing topics"
     with open_admin(common.servers) as admin, hints_for_topics(admin, names, otherwise):
         known = set(admin.list_topics(internal=True))
         admin.delete_topics(names, missing_ok=if_exists)

@@ -30,7 +30,7 @@ def hints_for_topics(admin: Admin, wanted: Iterable[str], otherwise: str | None 
 
 @contextmanager
 def hints_for_groups(admin: Admin, wanted: Iterable[str]) -> Iterator[None]:
-    """Turn a broker's "no such group" into one that names the nearest group."""
+    """Reword a broker's "unknown group": name the nearest group."""
     try:
         yield
     except GroupIdNotFoundError as error:
