@@ -40,7 +40,7 @@ _OTHER_FORMATS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SourceOption:
     """One option: its name, how its text is read, its default, and its row in docs/spark.md."""
 
     name: str
@@ -67,7 +67,7 @@ class Option:
 
 
 def _option(name: str, read: Callable[..., Any], default: Any, meaning: str, **more: Any) -> Any:
-    return field(default=default, metadata={"option": Option(name, read, default, meaning, **more)})
+    return field(default=default, metadata={"option": SourceOption(name, read, default, meaning, **more)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ def _timestamps(
     return None if many is None else SpecificTimestamps(many, f"{side}OffsetsByTimestamp", or_latest)
 
 
-OPTIONS: Final[Mapping[str, Option]] = {
+OPTIONS: Final[Mapping[str, SourceOption]] = {
     each.name: each.metadata["option"] for each in fields(SourceOptions) if each.metadata
 }
 """Every option, by the field that holds it."""
