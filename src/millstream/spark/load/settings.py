@@ -62,7 +62,7 @@ class Shaping:
     checks: Sequence[str] = setting(
         (),
         "SQL conditions; a row is rejected unless all are true.",
-        Option(SHAPE, "CONDITION", ("--check",), "Reject rows for which this is false; repeat it for more."),
+        Option(SHAPE, "CONDITION", ("--check",), "Reject rows for which this is not true; repeatable."),
     )
     sql: str | None = setting(
         None, "A query over the good rows, FROM batch.", Option(SHAPE, "QUERY", reads="text or file")
