@@ -26,7 +26,7 @@ from millstream.client.requests import Call, RequestQueue
 from millstream.client.setup import SetupStep, VersionStep
 from millstream.config import ClientConfig
 from millstream.errors import BrokerError, MillstreamError, NetworkError
-from millstream.net.connect import PendingConnection
+from millstream.net.connect import Address, PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Callback, Reactor, Timer
 from millstream.wire.frames import encode_request
@@ -106,6 +106,7 @@ class Link:
         self._owner = owner
         self.requests = RequestQueue(reactor, settings.max_in_flight, metrics, self)
         self._next_correlation_id = 0
+        self._untried_addresses: list[Address] = []
         self._attempt: PendingConnection | None = None
         self._connection: FrameConnection | None = None
         self._steps: list[SetupStep] = []
@@ -136,6 +137,7 @@ class Link:
         self.broker = broker
         if moved and self.phase is not LinkPhase.CLOSED:
             self.failures = self.retry_at_ms = 0
+            self._untried_addresses = []
             self._drop(NetworkError(f"the broker has moved: it is {broker} now"))
 
     def close(self, error: MillstreamError) -> None:
@@ -161,6 +163,7 @@ class Link:
             self.broker.port,
             self,
             timeout_ms=max(1, settings.setup_timeout.delay_ms(self.failures + 1, chance())),
+            addresses=self._untried_addresses,
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
         )
@@ -194,6 +197,7 @@ class Link:
         self.phase = LinkPhase.READY
         self.versions = self._version_step.versions
         self.failures = self.retry_at_ms = 0
+        self._untried_addresses = []
         log.debug("connected to %s", self.broker)
         if self._settings.max_idle_ms >= 0:
             self._set_timer(self._reactor.now_ms() + self._settings.max_idle_ms, self._check_idle)

@@ -20,7 +20,11 @@ protocols would mean as a size (an HTTP answer claims 1.2 GB)."""
 
 
 class PendingConnection:
-    """Opens a connection: it becomes a FrameConnection, or calls ``closed`` with the last error."""
+    """Opens a connection: it becomes a FrameConnection, or calls ``closed`` with the last error.
+
+    An address that refuses is followed by the next. One that drops packets ends the attempt after
+    ``timeout_ms``; ``addresses`` then holds those not tried yet, for the next attempt to begin with.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class PendingConnection:
         handler: FrameHandler,
         *,
         timeout_ms: int,
+        addresses: list[Address] | None = None,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         max_frame_bytes: int = 0x7FFFFFFF,
@@ -42,13 +47,16 @@ class PendingConnection:
             (socket.SO_RCVBUF, receive_buffer_bytes),
         )
         self._max_frame_bytes = max_frame_bytes
-        self._addresses: list[Address] = []
+        self._addresses = [] if addresses is None else addresses
+        self._timeout_ms = timeout_ms
         self._sock: socket.socket | None = None
         self._error: Exception = ConnectionError(f"no address for {self._where}")
         self._done = False
         self.connection: FrameConnection | None = None
         self._timer: Timer = reactor.call_at(reactor.now_ms() + timeout_ms, self._timed_out)
-        if _is_local(host):
+        if self._addresses:
+            reactor.defer(self._try_next)
+        elif _is_local(host):
             self._resolve(host, port)
         else:
             # The system's resolver can take seconds, and must not delay heartbeats on this loop.
@@ -72,9 +80,10 @@ class PendingConnection:
         self._reactor.call_threadsafe(lambda: self._resolved(found, error))
 
     def _resolved(self, found: list[Address], error: Exception | None) -> None:
-        self._addresses = found
-        self._error = error or self._error
-        self._try_next()
+        if not self._done:
+            self._addresses[:] = found
+            self._error = error or self._error
+            self._try_next()
 
     def _try_next(self) -> None:
         if self._done:
@@ -82,6 +91,8 @@ class PendingConnection:
         if not self._addresses:
             self._finish(self._error)
             return
+        self._timer.cancel()
+        self._timer = self._reactor.call_at(self._reactor.now_ms() + self._timeout_ms, self._timed_out)
         family, address = self._addresses.pop(0)
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)

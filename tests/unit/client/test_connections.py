@@ -6,6 +6,8 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -234,3 +236,36 @@ def test_back_off_grows_while_nobody_answers() -> None:
     # 20, 40, 80, 160, 320, 500 ms, each a fifth less at the least: a handful of attempts, not hundreds.
     earliest_s = accumulate(0.8 * min(0.02 * 2**failures, 0.5) for failures in range(failed))
     assert failed <= 1 + sum(each <= took_s for each in earliest_s)
+
+
+@contextmanager
+def silent_address(port: int) -> Iterator[str]:
+    """An address whose packets are dropped: a listener there has a full backlog."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.2", port))
+        listener.listen(0)
+        for _ in range(3):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.2", port))
+        yield "127.0.0.2"
+
+
+def test_an_address_that_drops_packets_gives_the_next_its_turn(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with silent_address(broker.port) as silent:
+        resolved: list[str] = []
+
+        def both(host: str, port: int, **options: Any) -> list[Any]:
+            resolved.append(host)
+            return [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in (silent, "127.0.0.1")
+            ]
+
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        timeouts = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
+        with client_of(broker, **timeouts) as client:
+            until(lambda: send(client).result(SECONDS), "an answer", 20, or_error=MillstreamError)
+    assert len(resolved) == 1, "the second attempt continues with the second address"
