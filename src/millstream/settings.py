@@ -183,7 +183,7 @@ class Settings:
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Kafka's settings that are not supported, or families of them (``ssl_*``), with the reason."""
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset()
-    """Kafka's settings that are accepted and ignored: no program can see a difference."""
+    """Kafka's settings, or families, that are accepted and ignored: no program can see a difference."""
 
     @classmethod
     def from_settings(
@@ -213,10 +213,10 @@ class Settings:
         """Return True for a setting, False for one without effect; raise ConfigError for any other."""
         if name in _readers(cls):
             return True
-        if name in cls.WITHOUT_EFFECT:
+        if any(_belongs(name, family) for family in cls.WITHOUT_EFFECT):
             return False
         for family, reason in cls.REFUSED.items():
-            if name == family or (family.endswith("*") and name.startswith(family[:-1])):
+            if _belongs(name, family):
                 raise ConfigError(f"{spelling} is not supported: {reason}", setting=name)
         raise ConfigError(cls.unknown(name, spelling), setting=name)
 
@@ -239,6 +239,10 @@ class Settings:
         """Return the message for an unknown setting, with the nearest known one. Subclasses may extend it."""
         hint = did_you_mean(name, cls.names(), show=dotted if "." in spelling else str)
         return f"unknown setting {spelling}" + (f": {hint}" if hint else "")
+
+
+def _belongs(name: str, family: str) -> bool:
+    return name == family or (family.endswith("*") and name.startswith(family[:-1]))
 
 
 def dotted(name: str) -> str:

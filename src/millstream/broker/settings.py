@@ -6,9 +6,10 @@ are declared with the settings of topics, in ``log.config``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
@@ -28,6 +29,8 @@ from millstream.settings import (
 from millstream.settings import parse_address as parse_listener
 from millstream.suggestions import did_you_mean
 
+log = logging.getLogger("millstream.broker")
+
 _TOPIC_NAMES: Final = {each.broker_name: each.name for each in TOPIC_SETTINGS.values() if each.broker_name}
 """The broker settings that are defaults of topics, with the topic setting of each."""
 
@@ -37,6 +40,25 @@ _COARSE_TIMES: Final = (
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
 """Kafka's older settings in minutes and hours. The one in milliseconds wins if both are given."""
+
+
+_ONE_BROKER: Final = {
+    "default_replication_factor": ({"1"}, "there is one broker"),
+    "listener_security_protocol_map": ({"PLAINTEXT"}, "connections are not encrypted"),
+    "offsets_topic_replication_factor": ({"1"}, "there is one broker"),
+    "process_roles": ({"broker", "broker,controller"}, "this process is the broker"),
+    "remote_log_storage_system_enable": ({"false"}, "there is no tiered storage"),
+    "security_inter_broker_protocol": ({"PLAINTEXT"}, "connections are not encrypted"),
+}
+"""Kafka's settings that are ignored only with these values, and why."""
+
+
+def _check_one_broker(spelling: str, value: object) -> None:
+    """Refuse a value that one broker contradicts; of ``NAME:PROTOCOL`` only the protocol counts."""
+    allowed, reason = _ONE_BROKER.get(spelling.replace(".", "_"), (None, ""))
+    words = {part.rpartition(":")[2].strip() for part in write_value(value).split(",")}
+    if allowed and ",".join(sorted(words)) not in allowed:
+        raise ConfigError(f"{spelling} is {value!r}: it must be {' or '.join(sorted(allowed))}, as {reason}")
 
 
 def _read_listener(value: object) -> Address | None:
@@ -88,6 +110,60 @@ class BrokerSettings(GroupSettings):
         104_857_600, "The size of one file of `__consumer_offsets`."
     )
 
+    REFUSED: ClassVar = {
+        "listeners": "say where to listen with --listen, or EmbeddedBroker(listen=...)",
+        "log_dir*": "say where the data is with --data, or EmbeddedBroker(data=...)",
+        "metadata_log_dir": "say where the data is with --data, or EmbeddedBroker(data=...)",
+        "broker_id": "use node.id",
+        "ssl_*": "connections are not encrypted",
+        "sasl_*": "clients need no password",
+        "authorizer_*": "every client may do everything",
+    }
+    WITHOUT_EFFECT: ClassVar = frozenset(
+        {
+            *_ONE_BROKER,
+            "auto_leader_rebalance_enable",
+            "background_threads",
+            "broker_heartbeat_interval_ms",
+            "broker_session_timeout_ms",
+            "confluent_*",
+            "control_plane_listener_name",
+            "controller_*",
+            "group_consumer_*",
+            "group_coordinator_*",
+            "group_share_*",
+            "initial_broker_registration_timeout_ms",
+            "inter_broker_*",
+            "leader_imbalance_*",
+            "log_cleaner_dedupe_buffer_size",
+            "log_cleaner_io_*",
+            "log_cleaner_threads",
+            "log_flush_offset_checkpoint_interval_ms",
+            "log_flush_scheduler_interval_ms",
+            "log_flush_start_offset_checkpoint_interval_ms",
+            "metadata_log_*",
+            "metric_reporters",
+            "metrics_*",
+            "num_io_threads",
+            "num_network_threads",
+            "num_recovery_threads_per_data_dir",
+            "num_replica_*",
+            "offsets_commit_timeout_ms",
+            "offsets_load_buffer_size",
+            "queued_max_requests",
+            "remote_log_*",
+            "replica_*",
+            "replication_quota_*",
+            "share_coordinator_*",
+            "socket_listen_backlog_size",
+            "socket_receive_buffer_bytes",
+            "socket_send_buffer_bytes",
+            "transaction_*",
+            "transactional_id_expiration_ms",
+            "zookeeper_*",
+        }
+    )
+
     topic_defaults: Any = field(default_factory=LogConfig)
     """The defaults of topics: a LogConfig."""
     topic_properties: Any = field(default_factory=dict)
@@ -102,7 +178,11 @@ class BrokerSettings(GroupSettings):
             if name in _TOPIC_NAMES:
                 topic[_TOPIC_NAMES[name]] = write_value(value)
             else:
+                _check_one_broker(name, value)
                 own[name] = value
+        ignored = [name for name in own if not cls._is_known(name.replace(".", "_"), name)]
+        if ignored:
+            log.info("ignored, as this broker runs alone: %s", ", ".join(ignored))
         settings = cls.from_settings(own)
         defaults = LogConfig.from_properties(
             topic, LogConfig(producer_id_expiration_ms=settings.producer_id_expiration_ms)

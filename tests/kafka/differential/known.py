@@ -88,9 +88,9 @@ def _is_sent_again(step: Step, where: tuple[str, ...], ours: Plain, theirs: Plai
 
 KNOWN: Final = [
     Known(
-        "settings of tiered storage (`remote.log.*`, `local.retention.*`) are not listed",
+        "settings of tiered storage (`remote.log.*`) are not listed",
         "there is no tiered storage to set up",
-        _about_settings("remote.log.", "local.retention."),
+        _about_settings("remote.log."),
     ),
     Known(
         "`min.insync.replicas` comes from Kafka's defaults, not from the cluster's dynamic settings",

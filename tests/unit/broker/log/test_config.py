@@ -22,6 +22,8 @@ KAFKA_4_1_DEFAULTS = {
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
     "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
