@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from millstream import Admin, EmbeddedBroker
+from millstream import Admin, Consumer, EmbeddedBroker, OffsetAndMetadata, TopicPartition
+from millstream.console.cluster_snapshot import CALL_SECONDS
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from tests.system.cli_process import Cli
 from tests.system.console_server import Served, serving
 from tests.waiting import SECONDS, until
@@ -189,6 +192,26 @@ def test_a_broker_that_goes_and_comes_back(tmp_path: Path) -> None:
             with EmbeddedBroker(tmp_path, listen=address):
                 until(lambda: not trouble(served), "the console to recover")
                 assert served.ok("/healthz").json["broker"] == "up"
+
+
+def test_a_page_with_tables_does_not_wait_for_a_broker_that_went(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    table = f"delta:{tmp_path / 'orders'}"
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        with Admin(settings) as admin:
+            admin.create_topic("orders")
+        place = TopicPartition("orders", 0)
+        with Consumer({**settings, "group.id": "loads", "enable.auto.commit": False}) as consumer:
+            consumer.assign([place])
+            consumer.commit({place: OffsetAndMetadata(0, str(CommitMetadata("0001-cycle", table)))})
+        with serving(broker.bootstrap_servers, tables=[table]) as served:
+            served.until_round()
+            assert "0001-cycle" in served.page("/groups/loads").text
+            broker.stop()
+            began = time.monotonic()
+            until(lambda: served.ok("/api/loads").json["loads"][0]["note"], "why there is no status")
+            assert time.monotonic() - began < 5 * CALL_SECONDS
 
 
 def test_no_broker_from_the_start() -> None:

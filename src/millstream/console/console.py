@@ -49,8 +49,11 @@ class Console:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
-        self._tables: list[Sink] = open_tables(settings.tables, {"bootstrap_servers": settings.servers})
-        self._admin = Admin(settings.for_clients())
+        limit = {"default.api.timeout.ms": round(CALL_SECONDS * 1000)}
+        self._tables: list[Sink] = open_tables(
+            settings.tables, {"bootstrap.servers": settings.servers, **limit}
+        )
+        self._admin = Admin({**settings.for_clients(), **limit})
         self._brokers = _Brokers(self._admin, settings.servers)
         self.sampler = Sampler(self._brokers.read_snapshot, settings.refresh_s)
         self._shared = SharedResults()
