@@ -16,6 +16,7 @@ from millstream.terminal.outcome import CommandError, UsageError, warn
 from millstream.terminal.output import say
 
 _SECONDS: Final = 5.0
+"""How long connecting may take, and an answer before the user is told; as long again, and it is an error."""
 _CORRELATION: Final = 0x6D696C6C
 _API_VERSIONS: Final = struct.pack(">hhih", 18, 0, _CORRELATION, -1)
 """ApiVersions version 0, which every broker answers, even before authentication."""
@@ -59,15 +60,21 @@ def typed_addresses(servers: str) -> tuple[Address, ...]:
 
 
 def probe(address: Address) -> None:
-    """Return when a broker answers, or is too slow to tell. Raises OSError otherwise."""
+    """Return when a broker answers; raises OSError otherwise."""
     with socket.create_connection(address, timeout=_SECONDS) as connection:
-        connection.settimeout(_SECONDS)
+        connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
         try:
-            connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
-            answer = _read(connection, 8)
+            connection.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             say(f"{address} is slow to answer; Ctrl-C ends")
-            return
+        try:
+            answer = _read(connection, 8)
+        except TimeoutError:
+            seconds = 2 * _SECONDS
+            raise NotABrokerError(
+                None,
+                f"it accepts connections and says nothing for {seconds:g} s: not a Kafka broker, or stuck",
+            ) from None
     if struct.unpack(">ii", answer)[1] != _CORRELATION:
         raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, which is not supported yet")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -112,6 +113,10 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["load", "staus", "--to", "delta:x"], "did you mean 'millstream load status'?"),
         (["load", "rejcted", "--limit", "5"], "did you mean 'millstream load rejected'?"),
         (["load", "replay", "--group", "g", "--to", "delta:x"], "give --schema"),
+        *(
+            ([*command, "--property", "security.protocol=SSL"], "security.protocol: SSL is not supported yet")
+            for command in (["consume", "t"], ["produce", "t"], ["load", "t", "-g", "g", "--to", "delta:x"])
+        ),
         (
             ["load", "t", "-g", "g", "--to", "delta:x", "--property", "auto.offset.reset=latest"],
             "use --starting",
@@ -160,6 +165,18 @@ def test_what_is_no_broker_is_told_at_once(
         thread.join()
     err = capsys.readouterr().err
     assert err.startswith(f"error: no broker answers at {address} (") and "TLS" in err
+
+
+def test_a_listener_that_says_nothing_is_told_in_seconds(
+    capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_check, "_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # never accepts: the system does, and stays silent
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        assert main(["topic", "list", "--bootstrap-servers", address]) == 1
+    assert "accepts connections and says nothing" in capsys.readouterr().err
+    assert time.monotonic() - began < 30
 
 
 def test_errors_are_json_for_scripts(capsys: Printed) -> None:

@@ -115,11 +115,11 @@ def test_a_table_is_as_wide_as_the_terminal(width: int, monkeypatch: pytest.Monk
     assert "größer" in lines[1].split("  ")[-1] and "42" in lines[1]
 
 
-def test_a_narrow_table_has_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_table_has_the_date_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     header, line = printed(PrintOptions("table"), on_terminal=True).splitlines()
     assert header.split() == ["TOPIC", "PART", "OFFSET", "TIME", "KEY", "VALUE"]
-    assert line.split() == ["orders", "3", "42", "12:00:00.250", "k", "v"]
+    assert line.split() == ["orders", "3", "42", "2026-01-31", "12:00:00", "k", "v"]
 
 
 def test_a_table_has_one_header() -> None:

@@ -14,7 +14,8 @@ from millstream.cli.clients import client_properties, client_settings
 from millstream.cli.consume.options import PrintOptions, ReadOptions
 from millstream.cli.options import ClientOptions, Common
 from millstream.cli.positions import End, Position, read_position
-from millstream.terminal.broker_check import require_broker
+from millstream.config import ConsumerConfig
+from millstream.terminal.broker_check import require_broker, typed_addresses
 from millstream.terminal.outcome import UsageError
 from millstream.terminal.output import say
 
@@ -71,12 +72,14 @@ def consume(
     position = read_position(reading.start, "--from", time.time_ns() // 1_000_000)
     _check(reading, position)
     typed = client_properties(client.properties, _NOT_PROPERTIES)
+    settings = client_settings(common.servers, typed, _defaults(reading.group, position))
+    typed_addresses(common.servers)
+    ConsumerConfig.from_settings(settings)  # an unsupported setting, such as SSL, is why no broker answers
     require_broker(common.servers)
     from millstream.cli.consume.reader import print_records
 
     if position is End.LATEST and not reading.exit_at_end:
         say("waiting for new records; Ctrl-C ends (--from earliest starts at the first one)")
-    settings = client_settings(common.servers, typed, _defaults(reading.group, position))
     return print_records(settings, topics, reading, position, render)
 
 

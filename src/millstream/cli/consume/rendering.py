@@ -242,8 +242,9 @@ class _Table:
         header = {name: name.upper() for name in FIELDS}
         if self._on_terminal:
             time = texts["time"]
-            header |= {"partition": "PART", "clock": "TIME"}
-            texts["clock"] = time[11:-1] if len(time) == len("2026-01-31T12:00:00.000Z") else time
+            header |= {"partition": "PART", "second": "TIME"}
+            is_date = len(time) == len("2026-01-31T12:00:00.000Z")
+            texts["second"] = f"{time[:10]} {time[11:19]}" if is_date else time
         line = self._line(texts)
         if self._header_due:
             self._header_due = False
@@ -279,7 +280,7 @@ _ANY_WIDTH: Final = 1 << 30
 _COLUMNS: Final = (
     (_ANY_WIDTH, (("topic", 16), ("partition", 9), ("offset", 9), ("time", 24), ("key", 16))),
     (100, (("topic", 16), ("partition", 4), ("offset", 9), ("time", 24), ("key", 16))),
-    (72, (("topic", 12), ("partition", 4), ("offset", 8), ("clock", 12), ("key", 8))),
+    (72, (("topic", 10), ("partition", 4), ("offset", 8), ("second", 19), ("key", 8))),
     (0, (("partition", 4), ("offset", 6), ("key", 6))),
 )
 """The columns before the value and their widths, by the least width of the terminal."""

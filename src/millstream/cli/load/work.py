@@ -14,9 +14,10 @@ from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
 from millstream.cli.properties import read_properties
 from millstream.cli.signals import signals_held
+from millstream.config import ConsumerConfig
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.spark.load.settings import CLIENT_SETTINGS, OPTIONS
-from millstream.terminal.broker_check import require_broker
+from millstream.terminal.broker_check import require_broker, typed_addresses
 from millstream.terminal.outcome import DONE, CommandError, UsageError, warn
 from millstream.terminal.output import count, print_json, print_table
 
@@ -81,7 +82,10 @@ def _hints(order: LoadOrder) -> Iterator[None]:
 def _load(order: LoadOrder) -> Iterator[Load]:
     """The load that was typed. Its sink is closed when the block ends."""
     make = _session(order)
-    settings = {**order.settings, "properties": client_properties(order.properties, _not_properties())}
+    properties = client_properties(order.properties, _not_properties())
+    typed_addresses(order.servers)
+    ConsumerConfig.from_settings({**properties, "bootstrap.servers": order.servers})  # SSL, for example
+    settings = {**order.settings, "properties": properties}
     file_size = settings.get("target_file_size")
     if not settings.get("compact"):  # Load has it for the files that are joined, the sink for all
         settings["target_file_size"] = None
