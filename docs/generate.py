@@ -12,11 +12,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 from millstream.broker.dispatch import handler_notes
 from millstream.broker.groups.state import states
 from millstream.broker.log.config import TOPIC_SETTINGS
 from millstream.broker.settings import BrokerSettings
+from millstream.cli.app import app
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.consumer.assignors.registry import BUILT_IN
 from millstream.consumer.membership import phases
@@ -29,6 +33,8 @@ from millstream.wire.apis import all_apis
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "millstream"
+SHARED = {"--bootstrap-servers", "--json", "--debug", "--property"}
+"""Options that every command has."""
 PART = re.compile(r"(?P<begin><!-- generated: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
@@ -115,6 +121,21 @@ def source_table() -> str:
     return table(("option", "default", ""), [servers, *rows, group, ("`kafka.…`", "", more)])
 
 
+def load_options_table() -> str:
+    """Return the options of ``millstream load run``, without those that all commands share."""
+    root: Any = get_command(app)
+    found = [each for each in root.commands["load"].commands["run"].params if each.opts[0] not in SHARED]
+    return table(("option", "what it is for"), map(_option_row, found[1:]))
+
+
+def _option_row(option: Any) -> tuple[str, str]:
+    name, *aliases = option.opts
+    spelled = ", ".join(f"`{each}`" for each in (f"{name} {option.metavar}".strip(), *aliases))
+    default = option.show_default if isinstance(option.show_default, str) else option.default
+    shown = "" if default in {None, False} else f" Default: `{default}`."
+    return spelled, option.help.replace("[*]", "\\[*]").replace("|", "\\|") + shown
+
+
 def picture(mermaid: str) -> str:
     """Return a Mermaid drawing in Markdown."""
     return f"```mermaid\n{mermaid}```\n"
@@ -143,6 +164,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "producer settings": lambda: settings_table(ProducerConfig, ClientConfig),
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
     "refused settings": refused_table,
+    "load options": load_options_table,
     "load settings": lambda: load_settings_table(LoadSettings),
     "value formats": formats_table,
     "assignors": assignors_table,

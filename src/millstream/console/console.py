@@ -32,7 +32,7 @@ _RECORDS_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """The brokers and tables that a console shows, and how often it asks."""
+    """The brokers and tables that a console shows, and how often it polls."""
 
     servers: str
     refresh_s: float = 2.0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from starlette.requests import Request
 
 from millstream.admin import PartitionLag
 from millstream.console.cluster_snapshot import SampledPartition
+from millstream.console.console import Console, ConsoleSettings
 from millstream.console.errors import NotFoundError
 from millstream.console.loads import TableStatus, load_rows, loads_in
 from millstream.console.records import Range, from_offset, newest
 from millstream.console.views.sampling import Rates
+from millstream.console.web.endpoints import Endpoint, Page, Values
 from millstream.console.web.pages import ENDPOINTS
 from millstream.console.web.pages.topic import paging_of, topic_values
-from millstream.console.web.responses import TEMPLATES
+from millstream.console.web.responses import TEMPLATES, PageRenderer
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from tests.unit.console.snapshots import group, snapshot, topic
@@ -107,3 +112,21 @@ def test_every_page_has_a_template_and_an_address_of_its_own() -> None:
     paths = [endpoint.path for endpoint in ENDPOINTS] + [page.path for page in pages]
     assert len(set(paths)) == len(paths)
     assert {"/", "/topics/{name}", "/groups/{name:path}"} <= {page.path for page in pages}
+
+
+def test_a_page_links_to_its_own_json() -> None:
+    async def answer(console: Console, request: Request) -> Values:
+        return {}
+
+    page = Page(path="/brokers", template="message.html", title="Brokers")
+    endpoint = Endpoint("/api/brokers", answer, page)
+
+    async def render() -> str:
+        console = Console(ConsoleSettings("127.0.0.1:1"))
+        try:
+            shown = PageRenderer(console).page(endpoint, page, {}, {"sentence": "", "near": []}, "")
+        finally:
+            console.close()
+        return bytes(shown.body).decode()
+
+    assert 'href="/api/brokers"' in asyncio.run(render())

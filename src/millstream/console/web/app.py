@@ -77,7 +77,7 @@ def _shown(endpoint: Endpoint, page: Page, console: Console, renderer: PageRende
     async def respond(request: Request) -> Response:
         answer = await endpoint.answer(console, request)
         more = await page.more(console, request, answer)
-        return renderer.page(page, answer, more, name_of(request))
+        return renderer.page(endpoint, page, answer, more, name_of(request))
 
     return respond
 

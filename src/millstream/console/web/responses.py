@@ -18,7 +18,7 @@ import millstream
 from millstream.console.console import Console
 from millstream.console.views import numbers
 from millstream.console.views.previews import visible
-from millstream.console.web.endpoints import Page, Values, group_url, topic_url
+from millstream.console.web.endpoints import Endpoint, Page, Values, group_url, topic_url
 from millstream.terminal.output import count, size
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -62,12 +62,12 @@ class PageRenderer:
             chart=console.chart,
         )
 
-    def page(self, page: Page, answer: Values, more: Values, name: str) -> HTMLResponse:
-        """The page of an answer; ``name`` is the topic or group of its path, if any."""
+    def page(self, endpoint: Endpoint, page: Page, answer: Values, more: Values, name: str) -> HTMLResponse:
+        """The page of an endpoint's answer; ``name`` is the topic or group of its path, if any."""
         frame = {
             "title": page.title.format_map(answer),
             "section": page.section,
-            "json_url": "/api/overview" if page.url is None else f"/api{page.url(name)}",
+            "json_url": endpoint.path if page.url is None else f"/api{page.url(name)}",
         }
         return self._fill(page.template, {**answer, **more, **frame})
 

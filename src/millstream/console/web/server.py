@@ -102,4 +102,4 @@ def listen(host: str, port: int) -> socket.socket:
 def _ready_line(url: str, options: ServeOptions) -> str:
     if options.as_json:
         return json.dumps({"url": url, "bootstrap_servers": options.settings.servers, "pid": os.getpid()})
-    return f"millstream console is ready on {url}, looking at {options.settings.servers}; Ctrl-C stops it"
+    return f"millstream console is ready on {url}, for {options.settings.servers}; Ctrl-C stops it"

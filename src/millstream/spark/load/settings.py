@@ -233,7 +233,7 @@ class LoadSettings(Shaping):
             START,
             "",
             ("--accept-data-loss",),
-            "Go on when records were deleted or skipped before they were loaded; record them as lost.",
+            "Continue when records were deleted or skipped before they were loaded; record them as lost.",
             negates=True,
         ),
     )
