@@ -30,7 +30,7 @@ def console(
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
     refresh: Annotated[
         float,
-        typer.Option("--refresh", metavar="SECONDS", min=0.2, help="How often the console polls brokers and updates."),
+        typer.Option("--refresh", metavar="SECONDS", min=0.2, help="How often pages are updated."),
     ] = 2.0,
     tables: Annotated[
         list[str] | None,
