@@ -97,6 +97,8 @@ class Connection:
     def send(self, core: Core, send: Send) -> None:
         world = self.world
         version = self.network.version(send.request_type)
+        if send.max_version is not None:
+            version = min(version, send.max_version)
         try:
             request = send.build(version)
             if self.network.on_wire:

@@ -53,6 +53,21 @@ _ONE_BROKER: Final = {
 """Kafka's settings that are ignored only with these values, and why."""
 
 
+_IGNORED: Final = """
+    auto_leader_rebalance_enable background_threads broker_heartbeat_interval_ms
+    broker_session_timeout_ms confluent_* control_plane_listener_name controller_* group_consumer_*
+    group_coordinator_* group_share_* initial_broker_registration_timeout_ms inter_broker_*
+    leader_imbalance_* log_cleaner_dedupe_buffer_size log_cleaner_io_* log_cleaner_threads
+    log_flush_offset_checkpoint_interval_ms log_flush_scheduler_interval_ms
+    log_flush_start_offset_checkpoint_interval_ms metadata_log_* metric_reporters metrics_*
+    num_io_threads num_network_threads num_recovery_threads_per_data_dir num_replica_*
+    offsets_commit_timeout_ms offsets_load_buffer_size queued_max_requests remote_log_* replica_*
+    replication_quota_* share_coordinator_* socket_listen_backlog_size socket_receive_buffer_bytes
+    socket_send_buffer_bytes transaction_* transactional_id_expiration_ms zookeeper_*
+"""
+"""Kafka's settings, and families of them, that mean nothing to one broker, or to a broker of this design."""
+
+
 def _check_one_broker(spelling: str, value: object) -> None:
     """Refuse a value that one broker contradicts; of ``NAME:PROTOCOL`` only the protocol counts."""
     allowed, reason = _ONE_BROKER.get(spelling.replace(".", "_"), (None, ""))
@@ -119,50 +134,7 @@ class BrokerSettings(GroupSettings):
         "sasl_*": "clients need no password",
         "authorizer_*": "every client may do everything",
     }
-    WITHOUT_EFFECT: ClassVar = frozenset(
-        {
-            *_ONE_BROKER,
-            "auto_leader_rebalance_enable",
-            "background_threads",
-            "broker_heartbeat_interval_ms",
-            "broker_session_timeout_ms",
-            "confluent_*",
-            "control_plane_listener_name",
-            "controller_*",
-            "group_consumer_*",
-            "group_coordinator_*",
-            "group_share_*",
-            "initial_broker_registration_timeout_ms",
-            "inter_broker_*",
-            "leader_imbalance_*",
-            "log_cleaner_dedupe_buffer_size",
-            "log_cleaner_io_*",
-            "log_cleaner_threads",
-            "log_flush_offset_checkpoint_interval_ms",
-            "log_flush_scheduler_interval_ms",
-            "log_flush_start_offset_checkpoint_interval_ms",
-            "metadata_log_*",
-            "metric_reporters",
-            "metrics_*",
-            "num_io_threads",
-            "num_network_threads",
-            "num_recovery_threads_per_data_dir",
-            "num_replica_*",
-            "offsets_commit_timeout_ms",
-            "offsets_load_buffer_size",
-            "queued_max_requests",
-            "remote_log_*",
-            "replica_*",
-            "replication_quota_*",
-            "share_coordinator_*",
-            "socket_listen_backlog_size",
-            "socket_receive_buffer_bytes",
-            "socket_send_buffer_bytes",
-            "transaction_*",
-            "transactional_id_expiration_ms",
-            "zookeeper_*",
-        }
-    )
+    WITHOUT_EFFECT: ClassVar = frozenset({*_ONE_BROKER, *_IGNORED.split()})
 
     topic_defaults: Any = field(default_factory=LogConfig)
     """The defaults of topics: a LogConfig."""

@@ -112,6 +112,7 @@ class ConsumerDriver:
             partial(self._failed, core, send.token),
             timeout_ms=send.timeout_ms,
             channel=Channel.COORDINATOR if isinstance(send.target, CoordinatorOf) else Channel.DATA,
+            max_version=send.max_version,
         )
 
     def _node_id(self, send: Send) -> int | None:

@@ -15,7 +15,7 @@ from millstream.wire.schema import Request
 class Send:
     """One request to send; the response comes back with its ``token``.
 
-    ``build`` makes the request for the version that client and broker agree on.
+    ``build`` makes the request for the version that client and broker agree on, at most ``max_version``.
     """
 
     token: int
@@ -23,6 +23,7 @@ class Send:
     build: Callable[[int], Request]
     request_type: type[Request]
     timeout_ms: int
+    max_version: int | None = None
 
 
 RetryDelay = Callable[[int], int]

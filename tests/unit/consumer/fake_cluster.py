@@ -35,7 +35,7 @@ from millstream.wire.messages.offsets import (
 from millstream.wire.records.batch_header import read_header
 from millstream.wire.records.batches import ControlType, RecordData, encode_batch
 from millstream.wire.records.crc32c import crc32c
-from millstream.wire.schema import Request, Response
+from millstream.wire.schema import ZERO_UUID, Request, Response
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -168,6 +168,7 @@ class FakeCluster:
         self.nodes = nodes
         self.versions = dict(LATEST_VERSIONS)
         self.incarnation = 0
+        self.has_topic_ids = True
         self.sessions: dict[tuple[int, int], _Session] = {}
         self.keeps_sessions = True
         self.fetch_requests: list[tuple[int, FetchRequest]] = []
@@ -191,15 +192,20 @@ class FakeCluster:
         return Cluster(
             brokers={node: BrokerInfo(node, "h", 9092) for node in range(self.nodes)},
             topics={
-                name: TopicInfo(name, topic_id(name, self.incarnation), False, tuple(infos))
+                name: TopicInfo(name, self._id_of(name), False, tuple(infos))
                 for name, infos in topics.items()
             },
             errors={},
         )
 
+    def _id_of(self, name: str) -> bytes:
+        return topic_id(name, self.incarnation) if self.has_topic_ids else ZERO_UUID
+
     def answer(self, send: Send) -> Response:
         """What the broker answers, after a trip over the wire in both directions."""
         version = self.versions[send.request_type]
+        if send.max_version is not None:
+            version = min(version, send.max_version)
         request = send.request_type.decode(send.build(version).encode(version), version)
         assert isinstance(send.target, Node)
         handle: dict[type[Request], Callable[..., Response]] = {

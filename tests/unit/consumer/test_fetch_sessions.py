@@ -17,7 +17,7 @@ from millstream.wire.records.primitives import INT32_MAX
 from millstream.wire.schema import ZERO_UUID
 from tests.unit.consumer.configs import config
 from tests.unit.consumer.fake_cluster import T0, T1, U0, FakeCluster, FakeLog, topic_id
-from tests.unit.consumer.fetch_world import World, values
+from tests.unit.consumer.fetch_world import World, log_of, values
 
 SETTINGS = config(auto_offset_reset="earliest")
 
@@ -90,10 +90,29 @@ def test_a_recreated_topic_replaces_the_old_one() -> None:
     assert forgotten(request(plan, version=12)) == [], "by name it is the same partition"
 
 
-def test_a_topic_without_an_id_waits_where_ids_are_needed() -> None:
-    plan = FetchSessionHandler().plan({T0: PartitionFetch(ZERO_UUID, 0, None, 1_000), U0: fetch("u")})
-    assert named(request(plan)) == [(topic_id("u"), 0, 0)]
+def test_a_topic_without_an_id_is_fetched_by_name() -> None:
+    session = started({T0: fetch("t")})
+    plan = session.plan({T0: PartitionFetch(ZERO_UUID, 0, None, 1_000), U0: fetch("u")})
+    assert (plan.max_version, plan.session_id, plan.epoch) == (12, 5, 0), "it ends the session with ids"
     assert named(request(plan, version=12)) == [("t", 0, 0), ("u", 0, 0)]
+    session.answered(6)
+    plan = session.plan({T0: fetch("t"), U0: fetch("u")})
+    assert (plan.max_version, plan.session_id, plan.epoch) == (None, 6, 0), "and ids begin another again"
+
+
+def test_records_of_topics_without_ids_arrive() -> None:
+    """As during a rolling upgrade: the broker offers Fetch 18, but topics have no ids yet (KIP-516)."""
+    cluster = FakeCluster({T0: log_of(3)})
+    cluster.has_topic_ids = False
+    world = World(cluster, SETTINGS)
+    world.fetcher.positions.assign([T0])
+    world.fetcher.positions.seek(T0, 0)
+    assert len(world.read(3)) == 3
+    cluster.has_topic_ids = True
+    cluster.logs[T0].append(b"x")
+    world.fetcher.update_cluster(cluster.metadata())
+    assert len(world.read(3)) == 1
+    assert any(topic.topic_id == topic_id("t") for _, sent in cluster.fetch_requests for topic in sent.topics)
 
 
 def test_epochs_wrap_to_1() -> None:

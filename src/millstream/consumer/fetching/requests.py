@@ -171,7 +171,7 @@ class FetchRequests:
         self._in_flight[token] = node
         build = partial(plan.build, self._config, room)
         timeout_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
-        return Send(token, Node(node.node_id), build, FetchRequest, timeout_ms)
+        return Send(token, Node(node.node_id), build, FetchRequest, timeout_ms, plan.max_version)
 
     def _node(self, node_id: int) -> FetchNode:
         if node_id not in self._nodes:

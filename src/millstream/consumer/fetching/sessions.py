@@ -61,6 +61,9 @@ class FetchRequestData:
     replaced: tuple[Forgotten, ...] = ()
     """Partitions that are also named, under the new id of a topic that was created again."""
 
+    max_version: int | None = None
+    """The newest version to use: where a topic has no id, the last one that names topics."""
+
     @property
     def is_full(self) -> bool:
         return self.epoch in (FULL_EPOCH, FINAL_EPOCH)
@@ -77,8 +80,8 @@ class FetchRequestData:
             isolation_level=READ_COMMITTED if config.read_committed else READ_UNCOMMITTED,
             session_id=self.session_id,
             session_epoch=self.epoch,
-            topics=_topics(self.named if sessions else self.fetches, by_id),
-            forgotten_topics_data=_forgotten_topics(forgotten, by_id) if sessions else [],
+            topics=_topics(self.named if sessions else self.fetches),
+            forgotten_topics_data=_forgotten_topics(forgotten) if sessions else [],
             rack_id=config.client_rack,
         )
 
@@ -96,12 +99,10 @@ class FetchRequestData:
         return found
 
 
-def _topics(fetches: Mapping[TopicPartition, PartitionFetch], by_id: bool) -> list[FetchTopic]:
-    """The partitions by topic, in their order. By id, a topic without one cannot be named, and waits."""
+def _topics(fetches: Mapping[TopicPartition, PartitionFetch]) -> list[FetchTopic]:
+    """The partitions by topic, in their order."""
     topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
     for partition, fetch in fetches.items():
-        if by_id and fetch.topic_id == ZERO_UUID:
-            continue
         topics.setdefault((partition.topic, fetch.topic_id), []).append(
             FetchPartition(
                 partition=partition.partition,
@@ -116,11 +117,10 @@ def _topics(fetches: Mapping[TopicPartition, PartitionFetch], by_id: bool) -> li
     ]
 
 
-def _forgotten_topics(forgotten: Iterable[Forgotten], by_id: bool) -> list[ForgottenTopic]:
+def _forgotten_topics(forgotten: Iterable[Forgotten]) -> list[ForgottenTopic]:
     topics: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
     for partition, topic_id in forgotten:
-        if not (by_id and topic_id == ZERO_UUID):
-            topics[partition.topic, topic_id].append(partition.partition)
+        topics[partition.topic, topic_id].append(partition.partition)
     return [
         ForgottenTopic(topic=name, topic_id=topic_id, partitions=partitions)
         for (name, topic_id), partitions in topics.items()
@@ -133,13 +133,19 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL_EPOCH
+        self._max_version: int | None = None
         self._partitions: dict[TopicPartition, PartitionFetch] = {}
 
     def plan(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> FetchRequestData:
         """The next request, which fetches exactly these partitions."""
+        lacks_id = any(fetch.topic_id == ZERO_UUID for fetch in fetches.values())
+        max_version = FIRST_TOPIC_ID_VERSION - 1 if lacks_id else None
+        if max_version != self._max_version:  # a session names topics, or their ids: begin another
+            self._start_over(self.session_id)
+            self._max_version = max_version
         if self.epoch == FULL_EPOCH:
             self._partitions = dict(fetches)
-            return FetchRequestData(self.session_id, self.epoch, fetches, fetches)
+            return FetchRequestData(self.session_id, self.epoch, fetches, fetches, max_version=max_version)
         known, self._partitions = self._partitions, dict(fetches)
         return FetchRequestData(
             session_id=self.session_id,
@@ -154,6 +160,7 @@ class FetchSessionHandler:
                 for partition, fetch in known.items()
                 if partition in fetches and fetch.topic_id not in (ZERO_UUID, fetches[partition].topic_id)
             ),
+            max_version=max_version,
         )
 
     def answered(self, session_id: int) -> None:
