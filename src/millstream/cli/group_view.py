@@ -6,7 +6,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.terminal.output import count, field_lines, print_fields, print_json, print_table, rich_table
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 Table = tuple[Sequence[str], list[tuple[object, ...]]]
+
+_OPTIONAL: Final = ("client", "produced/s", "committed/s")
+"""Columns of partitions that a narrow terminal is not shown, the first one first."""
 
 
 def print_groups(groups: Sequence[Values]) -> None:
@@ -89,21 +92,26 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
 
 
 def picture(groups: Sequence[Values], interval_s: float, console: Console) -> RenderableType:
-    """Groups cropped to the height of the terminal, with the number of hidden rows."""
+    """Groups cropped to the height of the terminal, with the number of hidden rows.
+
+    Where not everything fits, partitions come first, and clients and member ids are left out.
+    """
     every = f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it"
 
-    def is_too_high(most_rows: int) -> bool:
-        drawn = _cropped(groups, every, console.width, most_rows)
+    def is_too_high(most_rows: int, *, brief: bool = True) -> bool:
+        drawn = _cropped(groups, every, console.width, most_rows, brief=brief)
         return len(console.render_lines(drawn, pad=False)) > console.height
 
     # A row takes at least a line, so no more rows than lines can fit.
     fitting = console.height
-    if is_too_high(fitting):
+    if brief := is_too_high(fitting, brief=False):
         fitting = bisect_left(range(1, fitting), True, key=is_too_high)
-    return _cropped(groups, every, console.width, fitting)
+    return _cropped(groups, every, console.width, fitting, brief=brief)
 
 
-def _cropped(groups: Sequence[Values], footer: str, width: int, most_rows: int) -> RenderableType:
+def _cropped(
+    groups: Sequence[Values], footer: str, width: int, most_rows: int, *, brief: bool
+) -> RenderableType:
     """The first ``most_rows`` rows of groups, above a footer that counts the others."""
     from rich.console import Group
     from rich.text import Text
@@ -112,12 +120,13 @@ def _cropped(groups: Sequence[Values], footer: str, width: int, most_rows: int) 
     hidden = {"member": 0, "partition": 0}
     for group in groups:
         parts.append(Text(field_lines(_fields(group))))
-        for columns, rows in _tables(group):
+        tables = _brief_tables(group) if brief else _tables(group)
+        for columns, rows in tables:
             shown = rows[:most_rows]
             most_rows -= len(shown)
-            hidden["member" if columns[0] == "member" else "partition"] += len(rows) - len(shown)
+            hidden["partition" if "lag" in columns else "member"] += len(rows) - len(shown)
             if shown:
-                parts.append(rich_table(columns, shown, width=width))
+                parts.append(rich_table(columns, shown, width=width, optional=_OPTIONAL))
     more = [count(number, f"more {noun}") for noun, number in hidden.items() if number]
     if more:
         parts.append(Text(f"{' and '.join(more)}: they need a higher terminal", style="dim"))
@@ -146,6 +155,15 @@ def _tables(group: Values) -> Iterator[Table]:
             (*(one[name] for name in columns), clients.get(one["member_id"])) for one in group["partitions"]
         ]
         yield [name.replace("_per_s", "/s") for name in columns] + ["client"], rows
+
+
+def _brief_tables(group: Values) -> Iterator[Table]:
+    """The same with partitions first, without their clients and the ids of members."""
+    for columns, rows in reversed(list(_tables(group))):
+        if "lag" in columns:
+            yield columns[:-1], [row[:-1] for row in rows]
+        else:
+            yield columns[1:], [row[1:] for row in rows]
 
 
 def _member_row(member: Values) -> tuple[object, ...]:

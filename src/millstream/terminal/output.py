@@ -119,8 +119,13 @@ def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
         print("  ".join(cells).rstrip())
 
 
-def rich_table(columns: Sequence[str], rows: Sequence[Row], *, width: int) -> RenderableType:
-    """Rows as a table, or as one block per row where the table is too wide."""
+def rich_table(
+    columns: Sequence[str], rows: Sequence[Row], *, width: int, optional: Sequence[str] = ()
+) -> RenderableType:
+    """Rows as a table, or as one block per row where the table is too wide.
+
+    Before that the ``optional`` columns are left out, the first one first, as far as it takes.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -132,6 +137,10 @@ def rich_table(columns: Sequence[str], rows: Sequence[Row], *, width: int) -> Re
         for place, (name, right) in enumerate(zip(columns, numeric, strict=True))
     ]
     if sum(least) + 3 * len(columns) - 1 > width:
+        spare = next((columns.index(name) for name in optional if name in columns), None)
+        if spare is not None:
+            kept = [[*line[:spare], *line[spare + 1 :]] for line in (columns, *rows)]
+            return rich_table([str(name) for name in kept[0]], kept[1:], width=width, optional=optional)
         blocks = (field_lines(dict(zip(columns, line, strict=True))) for line in texts)
         return Text("\n\n".join(blocks) + "\n")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -37,21 +37,22 @@ def test_a_group_that_was_moved_back_has_no_rate() -> None:
     assert rates([group(10, 20)], group(4, 22)) == (1.0, None)
 
 
-def drawn(partitions: int, height: int, width: int = 100) -> list[str]:
+def drawn(partitions: int, height: int, width: int = 100, members: int = 1, name: str = "m") -> list[str]:
     described = {
         **dict.fromkeys(("state", "assignor", "coordinator", "lag")),
         "group": "g",
         "members": [
             {
-                "member_id": "m",
+                "member_id": name,
                 "instance_id": None,
-                "client_id": "c",
+                "client_id": name[:14],
                 "host": "/127.0.0.1",
                 "partitions": [["t", 0]],
             }
+            for _ in range(members)
         ],
         "partitions": [
-            {"topic": "t", "partition": number, "committed": 1, "end": 2, "lag": 1, "member_id": "m"}
+            {"topic": "t", "partition": number, "committed": 1, "end": 2, "lag": 1, "member_id": name}
             for number in range(partitions)
         ],
     }
@@ -73,5 +74,15 @@ def test_what_there_is_no_room_for_is_counted() -> None:
     lines = drawn(500, 24)
     shown = sum(line.split()[:1] == ["t"] for line in lines)
     assert len(lines) == 24 and shown > 3
-    assert lines[-2] == f"{500 - shown} more partitions: they need a higher terminal"
+    assert lines[-2] == f"1 more member and {500 - shown} more partitions: they need a higher terminal"
     assert not any("more" in line for line in drawn(3, 24))
+
+
+@pytest.mark.parametrize("members", [0, 1, 2, 6])
+def test_lag_comes_before_clients_and_ids(members: int) -> None:
+    lines = drawn(6, 24, 80, members, "consumer-audit-5-0f1a2b3c-4d5e-6f70-8192-a3b4c5d6e7f8")
+    assert len(lines) <= 24
+    assert any("lag" in line.split()[2:] for line in lines)
+    assert [line.split()[:5] for line in lines if line.split()[:1] == ["t"]] == [
+        ["t", str(number), "1", "2", "1"] for number in range(6)
+    ]

@@ -19,6 +19,17 @@ _TOKEN: Final = re.compile(
 )
 _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _END: Final = ""
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("VARCHAR", "CHAR", "TEXT", "JSON", "JSONB", "UUID"), "STRING"),
+    **dict.fromkeys(("INT64", "BIGSERIAL"), "LONG"),
+    **dict.fromkeys(("BYTES", "BYTEA", "BLOB", "VARBINARY"), "BINARY"),
+    **dict.fromkeys(("DATETIME", "TIMESTAMPTZ"), "TIMESTAMP"),
+    "BOOL": "BOOLEAN",
+    "FLOAT64": "DOUBLE",
+    "INT32": "INT",
+    "NUMBER": "DECIMAL",
+}
+"""Types of other systems, and what to write here."""
 
 
 def _simple_types() -> dict[str, Any]:
@@ -151,10 +162,15 @@ class _SchemaParser:
         if word in _DECIMALS:
             return self._decimal(column)
         if word not in self._types:
-            known = [*self._types, "DECIMAL", *nested]
-            near = nearest(word, known, cutoff=0.0)[0]
+            known = {name: name for name in (*self._types, "DECIMAL", *nested)} | _ELSEWHERE
+            near = nearest(word, known, cutoff=0.8)
+            hint = (
+                f"did you mean {known[near[0]]}?"
+                if near
+                else f"choose one of {', '.join(dict.fromkeys(known.values()))}"
+            )
             raise setting_error(
-                f"schema: the column {column} is of type {word}, which a load cannot make; {near}?"
+                f"schema: the column {column} is of type {word}, which a load cannot make: {hint}"
             )
         return self._types[word]
 
