@@ -94,7 +94,7 @@ KNOWN: Final = [
     ),
     Known(
         "`min.insync.replicas` comes from Kafka's defaults, not from the cluster's dynamic settings",
-        "Apache Kafka writes it there for eligible leader replicas; one broker elects nobody",
+        "Apache Kafka writes it there for eligible leader replicas; one broker elects no one",
         _about_settings("min.insync.replicas"),
     ),
     Known(

@@ -95,7 +95,7 @@ def test_a_directory_without_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("master", ["foo", "yarnn", "http://host:7077", ""])
 def test_a_master_that_spark_does_not_know_starts_no_java(master: str) -> None:
     order = LoadOrder(["t"], "g", "delta:t", "127.0.0.1:1", master=master)
-    with pytest.raises(UsageError, match=r"is no Spark: give local\[\*\]"):
+    with pytest.raises(UsageError, match=r"is not a Spark master: give local\[\*\]"):
         run_load(order, None, as_json=False)
 
 
