@@ -119,8 +119,8 @@ def _session(order: LoadOrder) -> Callable[[], Any]:
     """A function that starts the Spark session."""
     if not re.match(_MASTERS, order.master):
         raise UsageError(
-            f"--master {order.master!r} is not a Spark master: give local[*], spark://HOST:PORT, yarn, k8s://… or "
-            "sc://HOST:PORT"
+            f"--master {order.master!r} is not a Spark master: give local[*], spark://HOST:PORT, yarn, "
+            "k8s://… or sc://HOST:PORT"
         )
     conf = read_properties(order.conf, "--conf")
 
