@@ -11,13 +11,14 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from millstream.broker.flusher import Flusher
 from millstream.broker.log.directory import LogDirectory
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionResult
+from millstream.broker.log.upkeep.compaction import CompactionCancelled, CompactionPlan, CompactionResult
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import KafkaStorageError
 from millstream.model import TopicPartition
@@ -50,6 +51,7 @@ class Maintenance:
         self._epoch_ms = epoch_ms
         self._compacting: set[TopicPartition] = set()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="millstream-maintenance", daemon=True)
         self._thread.start()
         self.remove(directory.trash)
@@ -59,7 +61,8 @@ class Maintenance:
             self._repeat(max(1, settings.log_cleaner_backoff_ms), self._compact)
 
     def close(self) -> None:
-        """Finish the queued jobs, and end the thread."""
+        """Finish the queued jobs, but cancel compactions, and end the thread."""
+        self._stopping.set()
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join()
@@ -139,7 +142,9 @@ class Maintenance:
         """Run on the worker thread; reads closed files only."""
         result: CompactionResult | None = None
         try:
-            result = plan.run()
+            result = replace(plan, is_cancelled=self._stopping.is_set).run()
+        except CompactionCancelled:
+            log.info("%s: compaction cancelled, as the broker stops", partition)
         except KafkaStorageError as error:
             log.error("%s: compaction failed, and will be tried again: %s", partition, error)
         self._reactor.call_threadsafe(partial(self._install, partition, one, result))

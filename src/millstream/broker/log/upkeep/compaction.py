@@ -14,7 +14,7 @@ decides, ``CompactionPlan.run`` reads closed segments and writes new files besid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -51,6 +51,10 @@ from millstream.wire.records.codecs import Codec, compress
 MAX_KEYS = 250_000
 """The most keys in memory at once: about 50 MB."""
 _DIGEST_BYTES = 16
+
+
+class CompactionCancelled(Exception):  # noqa: N818 - nothing is wrong
+    """The broker stops: what was written beside the log is removed again."""
 
 
 class SegmentFile(NamedTuple):
@@ -98,11 +102,14 @@ class CompactionPlan:
     last_offsets: Mapping[int, int]
     """The last offset of each idempotent producer."""
     max_keys: int = MAX_KEYS
+    is_cancelled: Callable[[], bool] = lambda: False
+    """Asked before each batch."""
 
     def run(self) -> CompactionResult:
         """Write the compacted segments durably beside the old ones.
 
-        Raises KafkaStorageError if the disk fails, or a segment is damaged or was deleted meanwhile.
+        Raises KafkaStorageError if the disk fails, or a segment is damaged or was deleted meanwhile; and
+        CompactionCancelled.
         Leftovers are removed at the next start, or overwritten by the next run.
         """
         try:
@@ -113,11 +120,16 @@ class CompactionPlan:
     def _run(self) -> CompactionResult:
         latest, mapped_to = self._latest_offsets()
         sources = [source for source in self.sources if source.base_offset < mapped_to]
-        cleaned = []
+        cleaned: list[Cleaned] = []
         before = after = 0
         for group in _groups(sources, self.segment_bytes):
             size = sum(source.size for source in group)
-            result = _Cleaner(self, group, latest).run()
+            try:
+                result = _Cleaner(self, group, latest).run()
+            except CompactionCancelled:
+                for each in (*cleaned, Cleaned(_swap_of(group), 0, group)):
+                    self._discard(each)
+                raise
             before, after = before + size, after + result.size
             if result.size == size and len(group) == 1:
                 self._discard(result)  # nothing to compact
@@ -129,7 +141,7 @@ class CompactionPlan:
         """Return the latest offset of each key in the dirty part, and up to which offset it is known."""
         latest: dict[bytes, int] = {}
         dirty = [source for source in self.sources if source.next_offset > self.dirty_from]
-        for header, batch in _batches(self.files, dirty):
+        for header, batch in _batches(self, dirty):
             if header.last_offset < self.dirty_from or header.is_control:
                 continue
             if len(latest) >= self.max_keys:
@@ -164,11 +176,17 @@ def _groups(sources: Iterable[SegmentFile], segment_bytes: int) -> Iterator[tupl
         yield tuple(group)
 
 
-def _batches(files: Files, sources: Iterable[SegmentFile]) -> Iterator[tuple[BatchHeader, bytes]]:
+def _swap_of(group: tuple[SegmentFile, ...]) -> SwapName:
+    return SwapName(group[0].base_offset, group[-1].next_offset)
+
+
+def _batches(plan: CompactionPlan, sources: Iterable[SegmentFile]) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield all batches of some segments. Checksums are verified, so that damage is not copied."""
     for source in sources:
-        file = files.open(source.path)
+        file = plan.files.open(source.path)
         for position, header in walk(file, 0, source.size):
+            if plan.is_cancelled():
+                raise CompactionCancelled
             batch = file.pread(header.size, position)
             check_crc(batch, header)
             yield header, batch
@@ -210,12 +228,12 @@ class _Cleaner:
         self._plan = plan
         self._group = group
         self._latest = latest
-        self._swap = SwapName(group[0].base_offset, group[-1].next_offset)
+        self._swap = _swap_of(group)
 
     def run(self) -> Cleaned:
         plan = self._plan
         segment = _CleanedSegment.begin(plan.files, plan.directory, self._swap)
-        for header, batch in _batches(plan.files, self._group):
+        for header, batch in _batches(plan, self._group):
             kept = self._clean(header, batch)
             if kept is not None:
                 segment.append(kept, [placed(read_header(kept))], plan.index_interval_bytes)
