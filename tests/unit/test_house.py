@@ -22,8 +22,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FILE_LINES = 400
 FUNCTION_LINES = 60
-MODULES_PER_FOLDER = 16
-COMPILED = {"_scan"}
+MODULES_PER_FOLDER = 15
+COMPILED = {"millstream.spark.load.pipeline.formats.json_scan._scan"}
 """Functions that numba compiles: one function is several times faster than helpers that take arrays."""
 
 
@@ -60,10 +60,11 @@ def test_no_module_imports_itself_through_others() -> None:
 
 def long_functions(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in COMPILED:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
-            if lines > FUNCTION_LINES:
-                yield f"{module_name(path)}.{node.name}: {lines} lines"
+            name = f"{module_name(path)}.{node.name}"
+            if lines > FUNCTION_LINES and name not in COMPILED:
+                yield f"{name}: {lines} lines"
 
 
 def test_a_file_is_one_idea_and_a_function_one_step() -> None:

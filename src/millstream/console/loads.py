@@ -57,17 +57,20 @@ def loads_in(snapshot: ClusterSnapshot) -> list[LoadSummary]:
 def _loads_of(group: SampledGroup) -> list[LoadSummary]:
     by_table: dict[str, list[tuple[TopicPartition, CommitMetadata, int]]] = {}
     for one in group.description.partitions:
-        mark = read_commit_metadata(one.metadata)
-        if mark is not None:
+        loaded_by = read_commit_metadata(one.metadata)
+        if loaded_by is not None:
             place = TopicPartition(one.topic, one.partition)
-            by_table.setdefault(mark.sink, []).append((place, mark, one.lag or 0))
+            by_table.setdefault(loaded_by.sink, []).append((place, loaded_by, one.lag or 0))
     return [
         LoadSummary(
             group=group.name,
             table=table,
             partitions=tuple(place for place, _, _ in found),
             lag=sum(lag for _, _, lag in found),
-            cycle=max((mark.cycle_id for _, mark, _ in found if mark.cycle_id != STARTING), default=""),
+            cycle=max(
+                (loaded_by.cycle_id for _, loaded_by, _ in found if loaded_by.cycle_id != STARTING),
+                default="",
+            ),
         )
         for table, found in sorted(by_table.items())
     ]
@@ -112,8 +115,8 @@ def load_rows(
     loads: Sequence[LoadSummary], tables: Sequence[TableStatus], snapshot: ClusterSnapshot
 ) -> list[dict[str, Any]]:
     """Loads with the status of their tables, then the named tables without a load."""
-    told = {(status["group"], table.table): status for table in tables for status in table.statuses}
-    groups_told = {status["group"]: status for status in told.values()}
+    by_load = {(status["group"], table.table): status for table in tables for status in table.statuses}
+    by_group = {status["group"]: status for status in by_load.values()}
     notes = {table.table: table.note for table in tables if table.note}
     rows: list[dict[str, Any]] = []
     for load in loads:
@@ -127,7 +130,7 @@ def load_rows(
                 "members": len(group.members),
                 "lag": load.lag,
                 "last_cycle": load.cycle,
-                "status": told.get((load.group, load.table), groups_told.get(load.group)),
+                "status": by_load.get((load.group, load.table), by_group.get(load.group)),
                 "note": notes.pop(load.table, ""),
             }
         )

@@ -35,7 +35,7 @@ from millstream.wire.fields import FIXED, LONGEST_STRING, Field, HasFields
 from millstream.wire.source import Source
 
 _SLICES: Final = {
-    # As in Kafka, text that is not UTF-8 is no reason to refuse a message: whoever uses the text checks it.
+    # As in Kafka, text that is not UTF-8 does not refuse a message: the code that uses the text checks it.
     "string": "buf[pos:stop].tobytes().decode('utf-8', 'replace')",
     "bytes": "buf[pos:stop].tobytes()",
     "records": "buf[pos:stop]",

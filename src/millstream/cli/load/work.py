@@ -142,7 +142,7 @@ def _silence_query_log() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-# ---- looking at loads
+# ---- status, rejected rows, replay
 
 
 def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> LoadStatus:

@@ -113,7 +113,7 @@ class _Flow:
         return threshold if stored else min(threshold, high - 1)
 
     def _choose_the_odd_ones(self, part: Sequence[int]) -> None:
-        """Where loads differ by one, let those have the greater one who thereby keep more of their own."""
+        """Where loads differ by one, give the extra partition to members that then keep more of theirs."""
         if any(self.missing) or any(self.far):
             low = min(self.load[member] for member in part if member != self.store)
             self._run(part, low, low + 1, 0)

@@ -74,7 +74,7 @@ class FetchRequests:
         self._nodes: dict[int, FetchNode] = {}
         self._in_flight: dict[int, FetchNode] = {}
 
-    # -- asking
+    # -- requests
 
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         """Ask each node that is free for what its partitions need; ``due`` have a good position."""

@@ -23,7 +23,7 @@ class CoordinatorLookup:
         self.node: CoordinatorNode | None = None
         self.wanted = False
         """A commit needs the coordinator: look for it until it is found."""
-        self.asking = False
+        self.in_flight = False
         """FindCoordinator is in flight."""
         self.retry_at_ms = 0
         self.since_ms = 0
@@ -31,17 +31,17 @@ class CoordinatorLookup:
         self.reason = ""
 
     def due(self, now_ms: int) -> bool:
-        return self.node is None and not self.asking and now_ms >= self.retry_at_ms
+        return self.node is None and not self.in_flight and now_ms >= self.retry_at_ms
 
     def found(self, node: CoordinatorNode) -> None:
         self.node = node
-        self.asking = self.wanted = False
+        self.in_flight = self.wanted = False
         self._failures = 0
         self._emit(CoordinatorFound(node))
 
     def failed(self, reason: str, now_ms: int) -> None:
         """The lookup failed; ask again after a back-off."""
-        self.asking = False
+        self.in_flight = False
         self.reason = reason
         self._failures += 1
         self.retry_at_ms = now_ms + self._delay_ms(self._failures)

@@ -72,7 +72,7 @@ class Outbox:
         state = self._state
         moments = [state.leaves.next_wake_ms(has_coordinator=state.lookup.node is not None)]
         if state.lookup.node is None:
-            if state.needs_coordinator and not state.lookup.asking:
+            if state.needs_coordinator and not state.lookup.in_flight:
                 moments.append(state.lookup.retry_at_ms)
         elif state.phase in (MemberPhase.JOINING, MemberPhase.SYNCING):
             moments.append(state.retry_at_ms if state.exchange is None else None)
@@ -94,7 +94,7 @@ class Outbox:
         return Send(self._last_token, target or self._coordinator, build, request_type, timeout_ms)
 
     def _find_coordinator(self) -> Send:
-        self._state.lookup.asking = True
+        self._state.lookup.in_flight = True
         build = requests.find_coordinator(self._state.who.group_id)
         timeout_ms = self._config.request_timeout_ms
         return self._send(RequestKind.FIND, build, FindCoordinatorRequest, timeout_ms, AnyNode())

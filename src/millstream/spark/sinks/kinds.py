@@ -1,8 +1,8 @@
 """Sink kinds: what ``--to`` may name, each declared once as a ``SinkKind``.
 
-The scheme of an address selects the kind: ``delta`` in ``delta:lake/orders``. Each scheme is an entry point
-of the group ``millstream.sinks``, so any installed package can add one. millstream's own are also listed
-here, so that they are found without reading the metadata of every installed package.
+The scheme of an address selects the kind: ``delta`` in ``delta:lake/orders``. Any installed package can add
+one, as an entry point of the group ``millstream.sinks``. millstream's own are listed here instead, so that
+they are found without reading the metadata of every installed package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN: Final = {
     "postgres": "millstream.spark.sinks.postgres.kind:POSTGRESQL",
     "topic": "millstream.spark.sinks.topic.kind:TOPIC",
 }
-"""As in pyproject.toml: scheme, module and name of the kind. The modules import nothing heavy."""
+"""By scheme, the module and name of the kind, as in an entry point. The modules import nothing heavy."""
 
 
 @dataclass(frozen=True, slots=True)

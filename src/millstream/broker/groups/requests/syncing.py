@@ -75,7 +75,7 @@ class SyncHandler:
         return ErrorCode.NONE
 
     def _request_error(self, request: SyncGroupRequest, version: int) -> ErrorCode:
-        """Return what is wrong with a request, whoever sends it; newer versions must name the protocol."""
+        """Return what is wrong with a request of any sender; newer versions must name the protocol."""
         named = request.protocol_type is not None and request.protocol_name is not None
         if version >= _PROTOCOL_VERSION and not named:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL

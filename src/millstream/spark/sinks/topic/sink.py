@@ -219,7 +219,7 @@ class TopicSink:
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         """Does nothing: tasks write nothing outside ``written``."""
 
-    # -- looking
+    # -- reading
 
     def lost(self, group_id: str) -> list[LostRange]:
         journal = self._journal(group_id)
