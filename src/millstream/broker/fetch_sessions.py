@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): the broker remembers what a consumer reads, and sends only changes.
 
-A full cache drops the session that was unused for the longest time; its consumer gets
-FETCH_SESSION_ID_NOT_FOUND and starts a new one.
+A full cache drops a session that was unused for EVICTION_MS; else, for a session with more partitions, the
+smallest one that is older than that. Its consumer gets FETCH_SESSION_ID_NOT_FOUND and starts a new one. Where
+neither is there, the new consumer gets no session: taking turns would only make every fetch a full one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from millstream.wire.messages.fetch import FetchPartition, FetchRequest, Partiti
 FINAL_EPOCH = -1
 """The epoch of a request without a session, or that ends one."""
 INITIAL_EPOCH = 0
+EVICTION_MS = 120_000
+_LOOK_AGAIN_MS = 1000
+"""How long a search for a session to drop that found none holds for others of that size."""
 
 Key = tuple[str, bytes, int]
 """Topic name, topic id and partition, exactly as the client named them: one of the first two may be empty."""
@@ -55,6 +59,8 @@ class CachedSession:
     """The partitions of one consumer, in the order in which they are read."""
 
     session_id: int
+    created_ms: int
+    used_ms: int
     epoch: int = 1
     by_id: bool = False
     """Whether its requests name topics by id. This cannot change, because the keys would."""
@@ -86,14 +92,16 @@ class FetchSessions:
         self._capacity = capacity
         self._id_source = id_source
         self._sessions: OrderedDict[int, CachedSession] = OrderedDict()
+        """In the order of their last use."""
+        self._refused_until_ms = self._refused_size = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, *, by_id: bool = False) -> FetchContext:
+    def plan(self, request: FetchRequest, now_ms: int, *, by_id: bool = False) -> FetchContext:
         """Find the session of a request: a new one, none, or that of an incremental request."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._plan_full(request, by_id)
+            return self._plan_full(request, now_ms, by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -102,21 +110,38 @@ class FetchSessions:
         if by_id != session.by_id:
             return FetchContext([], error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._sessions.move_to_end(session.session_id)
+        session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 0x7FFFFFFF else 1
         _update(session, request)
         return FetchContext(list(session.partitions.items()), session, incremental=True)
 
-    def _plan_full(self, request: FetchRequest, by_id: bool) -> FetchContext:
+    def _plan_full(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchContext:
         self._sessions.pop(request.session_id, None)
         wanted = [(key, CachedPartition(partition)) for key, partition in _requested(request)]
-        if request.session_epoch == FINAL_EPOCH or not wanted or not self._capacity:
+        if request.session_epoch == FINAL_EPOCH or not wanted or not self._has_room(len(wanted), now_ms):
             return FetchContext(wanted)
-        session = CachedSession(self._new_id(), by_id=by_id)
+        session = CachedSession(self._new_id(), now_ms, now_ms, by_id=by_id)
         session.partitions.update(wanted)
         self._sessions[session.session_id] = session
-        while len(self._sessions) > self._capacity:
-            self._sessions.popitem(last=False)
         return FetchContext(wanted, session)
+
+    def _has_room(self, size: int, now_ms: int) -> bool:
+        """Return whether there is room for a session with ``size`` partitions, if need be by dropping one."""
+        if len(self._sessions) < self._capacity:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_ms - oldest.used_ms > EVICTION_MS:
+            del self._sessions[oldest.session_id]
+            return True
+        if now_ms < self._refused_until_ms and size <= self._refused_size:
+            return False
+        settled = [each for each in self._sessions.values() if now_ms - each.created_ms > EVICTION_MS]
+        smallest = min(settled, key=lambda each: len(each.partitions), default=None)
+        if smallest is None or len(smallest.partitions) >= size:
+            self._refused_until_ms, self._refused_size = now_ms + _LOOK_AGAIN_MS, size
+            return False
+        del self._sessions[smallest.session_id]
+        return True
 
     def _new_id(self) -> int:
         while (number := self._id_source()) in self._sessions or number <= 0:

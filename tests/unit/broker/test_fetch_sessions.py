@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from millstream.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
+from millstream.broker.fetch_sessions import EVICTION_MS, FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
 from millstream.errors import ErrorCode
 from millstream.wire.messages.fetch import (
     FetchPartition,
@@ -15,6 +15,8 @@ from millstream.wire.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+
+NOW = 5_000
 
 
 @pytest.fixture
@@ -50,13 +52,13 @@ def answer(high_watermark: int = 10, records: bytes = b"", error_code: int = 0) 
 
 
 def read_offsets(sessions: FetchSessions, wanted: FetchRequest) -> dict[int, int]:
-    plan = sessions.plan(wanted)
+    plan = sessions.plan(wanted, NOW)
     assert plan.error_code == 0
     return {key[2]: cached.request.fetch_offset for key, cached in plan.partitions}
 
 
 def test_a_session_remembers_what_was_asked(sessions: FetchSessions) -> None:
-    first = sessions.plan(request(INITIAL_EPOCH, p0=5, p1=7))
+    first = sessions.plan(request(INITIAL_EPOCH, p0=5, p1=7), NOW)
     assert first.session_id == 1
     assert not first.incremental
     assert read_offsets(sessions, request(1, 1)) == {0: 5, 1: 7}
@@ -65,38 +67,75 @@ def test_a_session_remembers_what_was_asked(sessions: FetchSessions) -> None:
 
 
 def test_a_wrong_epoch_or_session_is_an_error(sessions: FetchSessions) -> None:
-    sessions.plan(request(INITIAL_EPOCH, p0=5))
-    assert sessions.plan(request(1, 99)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert sessions.plan(request(2, 1)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert sessions.plan(request(1, 1)).error_code == 0
+    sessions.plan(request(INITIAL_EPOCH, p0=5), NOW)
+    assert sessions.plan(request(1, 99), NOW).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.plan(request(2, 1), NOW).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert sessions.plan(request(1, 1), NOW).error_code == 0
 
 
 def test_the_epoch_wraps_past_zero(sessions: FetchSessions) -> None:
-    plan = sessions.plan(request(INITIAL_EPOCH, p0=5))
+    plan = sessions.plan(request(INITIAL_EPOCH, p0=5), NOW)
     assert plan.session is not None
     plan.session.epoch = 0x7FFFFFFF
-    assert sessions.plan(request(0x7FFFFFFF, 1)).error_code == 0
-    assert sessions.plan(request(1, 1)).error_code == 0
+    assert sessions.plan(request(0x7FFFFFFF, 1), NOW).error_code == 0
+    assert sessions.plan(request(1, 1), NOW).error_code == 0
 
 
 def test_a_full_fetch_ends_its_session_and_may_start_another(sessions: FetchSessions) -> None:
-    sessions.plan(request(INITIAL_EPOCH, p0=5))
-    assert sessions.plan(request(INITIAL_EPOCH, 1, p0=6)).session_id == 2
-    assert sessions.plan(request(FINAL_EPOCH, 2, p0=6)).session_id == 0
+    sessions.plan(request(INITIAL_EPOCH, p0=5), NOW)
+    assert sessions.plan(request(INITIAL_EPOCH, 1, p0=6), NOW).session_id == 2
+    assert sessions.plan(request(FINAL_EPOCH, 2, p0=6), NOW).session_id == 0
     assert len(sessions) == 0
 
 
-def test_the_session_unused_longest_is_forgotten(sessions: FetchSessions) -> None:
+def test_older_sessions_of_the_same_size_stay(sessions: FetchSessions) -> None:
     for _ in range(2):
-        sessions.plan(request(INITIAL_EPOCH, p0=0))
-    sessions.plan(request(1, 1))
-    assert sessions.plan(request(INITIAL_EPOCH, p0=0)).session_id == 3
-    assert sessions.plan(request(1, 2)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert sessions.plan(request(2, 1)).error_code == 0
+        sessions.plan(request(INITIAL_EPOCH, p0=0), NOW)
+    later = NOW + EVICTION_MS
+    for epoch in (1, 2):
+        assert [sessions.plan(request(epoch, one), later).error_code for one in (1, 2)] == [0, 0]
+        for _ in range(10):
+            refused = sessions.plan(request(INITIAL_EPOCH, p0=0), later + 1)
+            assert (refused.session_id, len(refused.partitions)) == (0, 1), "it is served, without a session"
+
+
+def test_a_session_unused_for_long_makes_room(sessions: FetchSessions) -> None:
+    for _ in range(2):
+        sessions.plan(request(INITIAL_EPOCH, p0=0), NOW)
+    sessions.plan(request(1, 1), NOW + 1)
+    assert sessions.plan(request(INITIAL_EPOCH, p0=0), NOW + EVICTION_MS).session_id == 0
+    assert sessions.plan(request(INITIAL_EPOCH, p0=0), NOW + EVICTION_MS + 1).session_id == 3
+    gone = sessions.plan(request(1, 2), NOW + EVICTION_MS + 1)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.plan(request(2, 1), NOW + EVICTION_MS + 1).error_code == 0
+
+
+def test_a_larger_session_replaces_the_smallest_that_is_old_enough(sessions: FetchSessions) -> None:
+    sessions.plan(request(INITIAL_EPOCH, p0=0, p1=0), NOW)
+    sessions.plan(request(INITIAL_EPOCH, p0=0), NOW + 1)
+    larger = request(INITIAL_EPOCH, p0=0, p1=0, p2=0)
+    assert sessions.plan(larger, NOW + EVICTION_MS).session_id == 0, "none is old enough"
+    for one in (1, 2):
+        sessions.plan(request(1, one), NOW + EVICTION_MS)
+    assert sessions.plan(larger, NOW + EVICTION_MS + 1001).session_id == 3
+    gone = sessions.plan(request(2, 2), NOW + EVICTION_MS + 1001)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_more_consumers_than_sessions_do_not_thrash() -> None:
+    sessions = FetchSessions(1000, itertools.count(1).__next__)
+    held = [sessions.plan(request(INITIAL_EPOCH, p0=0), NOW).session_id for _ in range(1100)]
+    assert [bool(one) for one in held] == [True] * 1000 + [False] * 100
+    for turn in range(1, 500):  # 250 s, a fetch of each every half second
+        now_ms = NOW + turn * 500
+        if turn % 50 == 1:  # all of them, but not always, to be quick
+            held_plans = [sessions.plan(request(1 + turn // 50, one), now_ms) for one in held[:1000]]
+            assert not any(plan.error_code for plan in held_plans)
+        assert sessions.plan(request(INITIAL_EPOCH, p0=0), now_ms).session_id == 0
 
 
 def test_only_news_is_told(sessions: FetchSessions) -> None:
-    plan = sessions.plan(request(INITIAL_EPOCH, p0=0))
+    plan = sessions.plan(request(INITIAL_EPOCH, p0=0), NOW)
     _, cached = plan.partitions[0]
     assert cached.has_changed(answer())
     assert not cached.has_changed(answer())
