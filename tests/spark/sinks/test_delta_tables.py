@@ -209,6 +209,30 @@ def test_a_column_spelt_otherwise(path: Path) -> None:
         Driver(DeltaSink(path), Tables(ROWS_SCHEMA, REJECTED_SCHEMA, add_columns=True)).prepared()
 
 
+@pytest.mark.parametrize(
+    ("there", "ours", "said"),
+    [
+        (pa.int64(), pa.int32(), "s.items.element.n is long there and integer in the load"),
+        (pa.list_(pa.string()), pa.string(), "s.items.element.n is array there and string in the load"),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), "n.value is long there"),
+        (pa.struct([("a", pa.int64())]), pa.struct([("b", pa.int64())]), "n has no field b there; s.items"),
+    ],
+)
+def test_a_nested_type_that_differs_is_named_by_its_path(
+    path: Path, there: pa.DataType, ours: pa.DataType, said: str
+) -> None:
+    def nested(kind: pa.DataType) -> pa.Schema:
+        many = [(f"c{number}", pa.string()) for number in range(30)]
+        items = pa.list_(pa.struct([*many, ("n", kind)]))
+        return ROWS_SCHEMA.append(pa.field("s", pa.struct([*many, ("items", items)])))
+
+    make(path, nested(there))
+    with pytest.raises(SchemaConflictError) as raised:
+        Driver(DeltaSink(path), Tables(nested(ours), REJECTED_SCHEMA)).prepared()
+    assert said in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
 def test_rows_of_others_stay(path: Path) -> None:
     """A table that was there, with rows of its own, which have no positions."""
     strange = [{"id": 1, "price": 1.0, "run": "theirs"}]

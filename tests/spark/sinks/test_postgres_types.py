@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
-from millstream.spark.sinks.json_values import headers_of
+from millstream.spark.sinks.json_values import headers_of, texts
 from millstream.spark.sinks.postgres.types import holds
 from tests.spark.sinks.driving import (
     HEADERS,
@@ -107,7 +107,14 @@ def test_nested_values_that_json_lacks(site: PostgresSite) -> None:
     )
     value = {"n": math.nan, "b": b"\xff", "d": Decimal("1.50"), "m": [(1, date(2026, 3, 1))]}
     found = stored(site, pa.array([value], kind))
-    assert found == [{"n": "nan", "b": "/w==", "d": "1.50", "m": [[1, "2026-03-01"]]}]
+    assert found == [{"n": "nan", "b": "/w==", "d": 1.5, "m": [[1, "2026-03-01"]]}]
+
+
+def test_nested_decimals_are_exact_numbers() -> None:
+    most = Decimal("-9999999999999999999999999999.0123456789")
+    kind = pa.struct([("\u00e9", pa.list_(pa.decimal128(38, 10))), ("t", pa.string())])
+    found = texts(pa.array([{"\u00e9": [most, None, Decimal("0E-10")], "t": 'a"b'}, None], kind)).to_pylist()
+    assert found == [f'{{"\u00e9":[{most},null,0.0000000000],"t":"a\\"b"}}'.encode(), None]
 
 
 def test_pieces_of_arrays(site: PostgresSite) -> None:

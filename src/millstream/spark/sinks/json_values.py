@@ -1,8 +1,9 @@
 """Values as JSON, for jsonb columns and for records of a topic; record headers to and from JSON.
 
-Bytes are base64; decimals, dates and times are text, numbers that JSON lacks (NaN) too; a map with keys that
-are not text is a list of its entries. A header is ``{"key": …, "value": base64 or null}``. Where a header's
-name has the character U+0000, which jsonb cannot hold, ``key`` is null and ``key_base64`` has it.
+Bytes are base64; dates and times are text, numbers that JSON lacks (NaN) too; a map with keys that are not
+text is a list of its entries. Decimals are exact numbers in jsonb, and text in records of a topic, where many
+readers would round them. A header is ``{"key": …, "value": base64 or null}``. Where a header's name has the
+character U+0000, which jsonb cannot hold, ``key`` is null and ``key_base64`` has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +35,9 @@ def texts(array: pa.Array) -> pa.Array:
     """Each value as JSON; null where it is null."""
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.binary())
+    if "decimal" in str(array.type):  # json has no decimals, and writing values one by one is slower
+        exact = [None if value is None else _exact(value).encode() for value in _values(array)]
+        return pa.array(exact, pa.binary())
     prepare: Callable[[Any], Any] = _headers if is_headers(array.type) else plain
     encoded = [None if value is None else dumped(prepare(value)) for value in _values(array)]
     return pa.array(encoded, pa.binary())
@@ -52,6 +57,18 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(each) for each in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _exact(value: Any) -> str:
+    """A value as JSON in which decimals are numbers, with all of their digits."""
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case dict():
+            return "{" + ",".join(f"{_exact(str(key))}:{_exact(each)}" for key, each in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ",".join(map(_exact, value)) + "]"
+    return dumped(plain(value)).decode()
 
 
 def headers_of(value: list[dict[str, str | None]] | None) -> list[dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -132,15 +133,39 @@ def check_files(snapshot: DeltaSnapshot, wanted: Schema, files: Iterable[DataFil
 
 
 def _differences(there: Field, ours: Field) -> list[str]:
-    if _plain(there.type) != _plain(ours.type):
-        return [f"{ours.name} is {_plain(there.type)} there and {_plain(ours.type)} in the load"]
+    if found := _type_differences(
+        ours.name, json.loads(there.type.to_json()), json.loads(ours.type.to_json())
+    ):
+        return found
     if ours.nullable and not there.nullable:
         return [f"{ours.name} must not be null there and may be null in the load"]
     return []
 
 
-def _plain(kind: Any) -> str:
-    return str(kind.to_json()).strip('"')
+def _type_differences(path: str, there: Any, ours: Any) -> list[str]:
+    """What differs between two types in Delta's JSON, by the path of the innermost field that does."""
+    if there == ours:
+        return []
+    if _kind(there) != _kind(ours) or isinstance(ours, str):
+        return [f"{path} is {_kind(there)} there and {_kind(ours)} in the load"]
+    parts = {"elementType": "element", "keyType": "key", "valueType": "value"}
+    found = [
+        each
+        for part, name in parts.items()
+        for each in _type_differences(f"{path}.{name}", there.get(part), ours.get(part))
+    ]
+    lacking, fields = {one["name"]: one for one in there.get("fields", ())}, ours.get("fields", ())
+    for one in fields:
+        if (other := lacking.pop(one["name"], None)) is None:
+            found.append(f"{path} has no field {one['name']} there")
+        else:
+            found += _type_differences(f"{path}.{one['name']}", other["type"], one["type"])
+    found += [f"{path} has no field {name} in the load" for name in lacking]
+    return found or [f"{path} differs in the order of its fields, or in which may be null"]
+
+
+def _kind(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
 
 
 def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
