@@ -94,7 +94,10 @@ def test_load_status_rejected_and_replay(typed: Typed, topic: str, admin: Admin)
         (1, 3, "what?"),
     ]
     assert any("price > 0" in row["reason"] for row in rows)
-    assert "what?" in typed("rejected", "--limit", "1") or "price" in typed("rejected", "--limit", "1")
+    lines = typed("rejected", "--limit", "1").splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["REJECTED", "1", "1"], "counts of all, by reason"
+    assert any("price > 0" in line for line in lines[:3])
+    assert (lines[3], len(lines)) == ("", 6), "then the newest row"
 
     looser = ("--schema", "id LONG, price DOUBLE", "--check", "price >= 0")
     assert "1 of 2 rejected rows moved" in typed("replay", "--group", typed.group, *looser)

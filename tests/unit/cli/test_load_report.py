@@ -28,6 +28,14 @@ def test_a_load_in_a_line() -> None:
     )
 
 
+def test_the_speed_is_also_told_without_the_start_of_spark() -> None:
+    done = report(loaded=1200, records=1200, cycles=1, files=2, bytes=2048, seconds=6.0, spark_seconds=4.0)
+    assert summary(done, once=True).endswith(
+        "6.0 s, 200 records/s (600 records/s in the 2.0 s without Spark's start)"
+    )
+    assert done.as_dict()["spark_seconds"] == 4.0
+
+
 def test_the_report_itself_counts_as_people_do() -> None:
     one = str(report(loaded=1, cycles=1, files=1, bytes=1, seconds=2.0))
     assert one == "1 row loaded into delta:lake/orders, 0 rejected (1 file, 1 byte, 1 cycle, 2.0 s)"

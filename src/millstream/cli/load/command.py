@@ -92,14 +92,14 @@ def rejected(
     as_json: options.AsJson = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show rejected rows, each with the reason, newest last.
+    """Show how many rows were rejected for which reason, then the newest of them, newest last.
 
     [bold]Examples[/bold]
 
       millstream load rejected --to delta:orders
       millstream load rejected --to delta:orders --json | jq '.[].reason'
     """
-    from millstream.cli.load.work import read_rejected
+    from millstream.cli.load.work import count_reasons, read_rejected
 
     rows = read_rejected(servers, to, limit)
     if as_json:
@@ -107,6 +107,8 @@ def rejected(
     elif not rows:
         say("nothing was rejected")
     else:
+        print_table(("rejected", "reason"), count_reasons(servers, to))
+        print()
         columns = ("topic", "partition", "offset", "reason", "value")
         print_table(columns, [tuple(row[name] for name in columns) for row in rows])
 

@@ -36,6 +36,9 @@ def summary(report: LoadReport, *, once: bool) -> str:
     parts += [size(report.bytes), f"{report.seconds:.1f} s"]
     if report.seconds > 0:
         parts.append(speed(report.records / report.seconds))
+    if 0.05 < report.spark_seconds < report.seconds:
+        working = report.seconds - report.spark_seconds
+        parts[-1] += f" ({speed(report.records / working)} in the {working:.1f} s without Spark's start)"
     return (
         f"{count(report.loaded, 'row')} loaded into {report.sink}, {report.rejected:,} rejected; "
         f"{', '.join(parts)}{ended}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _MASTERS = r"local|spark|k8s|yarn$|sc://"
 """Masters that Spark accepts, and Spark Connect; for others Spark prints a Java stack trace."""
+
+_MOST_REASONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,20 @@ def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
     """The newest rejected rows, ready for printing."""
     with _loaded_table(to, servers) as sink:
         return [_printable(row) for row in sink.read_rejected(limit).to_pylist()]
+
+
+def count_reasons(servers: str, to: str) -> list[tuple[int, str]]:
+    """How many rows were rejected for each of the most frequent reasons, then for all others."""
+    from millstream.spark.load.replay import rejected_batches
+
+    found: Counter[str] = Counter()
+    with _loaded_table(to, servers) as sink:
+        for batch in rejected_batches(sink):
+            for one in batch.column("reason").value_counts().to_pylist():
+                found[one["values"]] += one["counts"]
+    counted = [(number, reason) for reason, number in found.most_common(_MOST_REASONS)]
+    others = found.total() - sum(number for number, _ in counted)
+    return [*counted, *([(others, f"{len(found) - _MOST_REASONS:,} other reasons")] if others else [])]
 
 
 @contextmanager

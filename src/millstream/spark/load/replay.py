@@ -95,7 +95,7 @@ def replay(
     sink.prepare(group_id, tables)
     examined = readmitted = 0
     reasons: Counter[str] = Counter()
-    for found in map(_records, _steps(_rejected(sink, limit))):
+    for found in map(_records, _steps(rejected_batches(sink, limit))):
         examined += found.num_rows
         batch = _of_these_topics_and_loaded(sink, group_id, found, reasons)
         if not batch.num_rows:
@@ -111,7 +111,7 @@ def replay(
     return ReplayReport(examined, readmitted, reasons)
 
 
-def _rejected(sink: Sink, limit: int | None) -> Iterator[pa.RecordBatch]:
+def rejected_batches(sink: Sink, limit: int | None = None) -> Iterator[pa.RecordBatch]:
     """The rejected rows, in batches if the sink can stream them."""
     if limit is None and isinstance(sink, StreamsRejected):
         yield from sink.rejected_batches()

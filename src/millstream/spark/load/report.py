@@ -26,6 +26,8 @@ class LoadReport:
     bytes: int = 0
     files: int = 0
     seconds: float = 0.0
+    spark_seconds: float = 0.0
+    """Of ``seconds``, how long the run waited for Spark to start."""
     lost: tuple[LostRange, ...] = ()
     """Ranges that this run found deleted by retention or skipped, and recorded as lost."""
     cycles: int = 0
@@ -42,6 +44,7 @@ class LoadReport:
             **values,
             "ranges": [range_values(one) for one in self.ranges],
             "seconds": round(self.seconds, 3),
+            "spark_seconds": round(self.spark_seconds, 3),
             "lost": [lost_values(one) for one in self.lost],
             "notes": list(self.notes),
         }

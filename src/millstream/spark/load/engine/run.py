@@ -197,7 +197,9 @@ class LoadRun:
     def _need_spark(self) -> None:
         if self._spark is None:
             self._state = "starting Spark"
+            began = time.monotonic()
             self._spark = self._session()
+            self._tally.so_far = replace(self._tally.so_far, spark_seconds=time.monotonic() - began)
             self._cores = cores_of(self._spark)
 
     # ---- planning
