@@ -194,6 +194,8 @@ class Settings:
         Raises ConfigError for an unknown or unsupported setting, an invalid value, a missing required
         setting, and settings that contradict each other.
         """
+        if not isinstance(settings or {}, Mapping):
+            raise ConfigError(f"settings are keywords or a mapping, not {settings!r}")
         values: dict[str, Any] = {}
         for name, (spelling, value) in _one_spelling(settings or {}, keywords or {}).items():
             if cls._is_known(name, spelling):

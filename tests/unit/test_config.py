@@ -53,6 +53,11 @@ def test_both_at_once() -> None:
     assert config.group_id == "g"
 
 
+def test_a_topic_is_no_setting() -> None:
+    with pytest.raises(ConfigError, match=r"settings are keywords or a mapping, not 'orders'"):
+        ConsumerConfig.from_settings("orders", {})  # type: ignore[arg-type]
+
+
 def test_the_same_setting_twice() -> None:
     with pytest.raises(ConfigError, match=r"group_id is given twice"):
         consumer({"group.id": "g"}, group_id="g")
