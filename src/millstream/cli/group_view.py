@@ -120,13 +120,14 @@ def _cropped(
     hidden = {"member": 0, "partition": 0}
     for group in groups:
         parts.append(Text(field_lines(_fields(group))))
-        tables = _brief_tables(group) if brief else _tables(group)
-        for columns, rows in tables:
+        for columns, rows in reversed([*_tables(group)]) if brief else _tables(group):
             shown = rows[:most_rows]
             most_rows -= len(shown)
-            hidden["partition" if "lag" in columns else "member"] += len(rows) - len(shown)
+            hidden["member" if columns[0] == "member" else "partition"] += len(rows) - len(shown)
             if shown:
-                parts.append(rich_table(columns, shown, width=width, optional=_OPTIONAL))
+                kept = slice(int(brief), None) if columns[0] == "member" else slice(len(columns) - brief)
+                cells = [row[kept] for row in shown]
+                parts.append(rich_table(columns[kept], cells, width=width, optional=_OPTIONAL))
     more = [count(number, f"more {noun}") for noun, number in hidden.items() if number]
     if more:
         parts.append(Text(f"{' and '.join(more)}: they need a higher terminal", style="dim"))
@@ -155,15 +156,6 @@ def _tables(group: Values) -> Iterator[Table]:
             (*(one[name] for name in columns), clients.get(one["member_id"])) for one in group["partitions"]
         ]
         yield [name.replace("_per_s", "/s") for name in columns] + ["client"], rows
-
-
-def _brief_tables(group: Values) -> Iterator[Table]:
-    """The same with partitions first, without their clients and the ids of members."""
-    for columns, rows in reversed(list(_tables(group))):
-        if "lag" in columns:
-            yield columns[:-1], [row[:-1] for row in rows]
-        else:
-            yield columns[1:], [row[1:] for row in rows]
 
 
 def _member_row(member: Values) -> tuple[object, ...]:

@@ -10,7 +10,8 @@ import pytest
 
 from millstream import Admin
 from millstream.embedded import EmbeddedBroker
-from millstream.errors import LoadFailedError, NoBrokersAvailableError
+from millstream.errors import LoadFailedError, MillstreamError, NoBrokersAvailableError
+from millstream.spark import DeltaSink
 from millstream.spark.load import Load
 from millstream.spark.load.engine import joining, topics
 from millstream.spark.load.engine.members import LoadMember
@@ -115,3 +116,22 @@ def test_no_broker_at_all(tmp_path: Path, broker: EmbeddedBroker) -> None:
     for run in (load.run_once, load.run):
         with pytest.raises(NoBrokersAvailableError, match=f"no broker answered at {address}"):
             run()
+
+
+def test_a_refused_load_leaves_no_group_behind(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    def load(group: str) -> Load:
+        return Load(
+            lambda: pytest.fail("there is nothing to load"),
+            topics=["orders"],
+            group_id=group,
+            bootstrap_servers=broker.bootstrap_servers,
+            sink=DeltaSink(tmp_path / "table"),
+            properties=QUICK,
+        )
+
+    load("first").run_once()
+    with pytest.raises(MillstreamError, match="every record would be there twice"):
+        load("second").run_once()
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        assert [group.group_id for group in admin.list_groups()] == ["first"]
+        assert admin.group_offsets("first")

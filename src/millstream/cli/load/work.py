@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _MASTERS = r"local|spark|k8s|yarn$|sc://"
 """Masters that Spark accepts, and Spark Connect; for others Spark prints a Java stack trace."""
 
-_MOST_REASONS = 10
-
 
 @dataclass(frozen=True, slots=True)
 class LoadOrder:
@@ -170,7 +168,7 @@ def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:
 
 
 def count_reasons(servers: str, to: str) -> list[tuple[int, str]]:
-    """How many rows were rejected for each of the most frequent reasons, then for all others."""
+    """How many rows were rejected for each of the ten most frequent reasons."""
     from millstream.spark.load.replay import rejected_batches
 
     found: Counter[str] = Counter()
@@ -178,9 +176,7 @@ def count_reasons(servers: str, to: str) -> list[tuple[int, str]]:
         for batch in rejected_batches(sink):
             for one in batch.column("reason").value_counts().to_pylist():
                 found[one["values"]] += one["counts"]
-    counted = [(number, reason) for reason, number in found.most_common(_MOST_REASONS)]
-    others = found.total() - sum(number for number, _ in counted)
-    return [*counted, *([(others, f"{len(found) - _MOST_REASONS:,} other reasons")] if others else [])]
+    return [(number, reason) for reason, number in found.most_common(10)]
 
 
 @contextmanager

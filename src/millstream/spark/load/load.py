@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, Final
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigError, MisuseError
+from millstream.errors import ConfigError, MillstreamError, MisuseError
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.decisions.starts import Rules
@@ -29,9 +29,13 @@ from millstream.spark.load.report import LoadReport
 from millstream.spark.load.settings import LoadSettings
 from millstream.spark.sinks.capabilities import FindsRangeStart
 
+if TYPE_CHECKING:
+    from millstream.admin import Admin
+
 log = logging.getLogger("millstream.spark.load")
 
 TARGET_FILE_SIZE: Final = 128 << 20
+_FORGET_SECONDS: Final = 2.0
 
 
 class Load:
@@ -127,6 +131,7 @@ class Load:
         brokers = InterruptibleAdmin(admin, self._stop)
         topics = LoadedTopics(brokers, settings.topics, read_committed=self._clients.read_committed)
         topics.look()  # raise for a missing topic before joining the group
+        stack.push(lambda kind, error, trace: self._forget_group(admin, error))
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))
         self._stop.on_request(member.abort_cycle)
         member.start()
@@ -153,6 +158,13 @@ class Load:
         planner = Planner(rules, topics, self._sink, self._aligned())
         self._run = LoadRun(context, lambda: session.get(self._stop), member, planner, self._stop)
         return self._run
+
+    def _forget_group(self, admin: Admin, error: BaseException | None) -> None:
+        """Delete the group of a load that was refused before its first commit, if it is empty."""
+        if isinstance(error, Exception) and not isinstance(error, StoppedError):
+            with suppress(MillstreamError):  # has members again, is gone, or may not be deleted
+                if not admin.group_offsets(self._group_id, timeout=_FORGET_SECONDS):
+                    admin.delete_groups(self._group_id, timeout=_FORGET_SECONDS)
 
     def _session(self) -> Any:
         """The user's session, or what the user's function makes, called once."""

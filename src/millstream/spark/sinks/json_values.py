@@ -35,11 +35,10 @@ def texts(array: pa.Array) -> pa.Array:
     """Each value as JSON; null where it is null."""
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.binary())
-    if "decimal" in str(array.type):  # json has no decimals, and writing values one by one is slower
-        exact = [None if value is None else _exact(value).encode() for value in _values(array)]
-        return pa.array(exact, pa.binary())
     prepare: Callable[[Any], Any] = _headers if is_headers(array.type) else plain
-    encoded = [None if value is None else dumped(prepare(value)) for value in _values(array)]
+    # json has no decimals, and writing values one by one is slower.
+    encode = _exact if "decimal" in str(array.type) else lambda value: dumped(prepare(value))
+    encoded = [None if value is None else encode(value) for value in _values(array)]
     return pa.array(encoded, pa.binary())
 
 
@@ -59,16 +58,16 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _exact(value: Any) -> str:
+def _exact(value: Any) -> bytes:
     """A value as JSON in which decimals are numbers, with all of their digits."""
     match value:
         case Decimal():
-            return f"{value:f}"
+            return f"{value:f}".encode()
         case dict():
-            return "{" + ",".join(f"{_exact(str(key))}:{_exact(each)}" for key, each in value.items()) + "}"
+            return b"{%s}" % b",".join(dumped(str(key)) + b":" + _exact(each) for key, each in value.items())
         case list() | tuple():
-            return "[" + ",".join(map(_exact, value)) + "]"
-    return dumped(plain(value)).decode()
+            return b"[%s]" % b",".join(map(_exact, value))
+    return dumped(plain(value))
 
 
 def headers_of(value: list[dict[str, str | None]] | None) -> list[dict[str, Any]] | None:

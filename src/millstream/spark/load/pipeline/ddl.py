@@ -21,13 +21,9 @@ _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _END: Final = ""
 _ELSEWHERE: Final = {
     **dict.fromkeys(("VARCHAR", "CHAR", "TEXT", "JSON", "JSONB", "UUID"), "STRING"),
-    **dict.fromkeys(("INT64", "BIGSERIAL"), "LONG"),
-    **dict.fromkeys(("BYTES", "BYTEA", "BLOB", "VARBINARY"), "BINARY"),
+    **dict.fromkeys(("BYTES", "BYTEA", "BLOB"), "BINARY"),
     **dict.fromkeys(("DATETIME", "TIMESTAMPTZ"), "TIMESTAMP"),
     "BOOL": "BOOLEAN",
-    "FLOAT64": "DOUBLE",
-    "INT32": "INT",
-    "NUMBER": "DECIMAL",
 }
 """Types of other systems, and what to write here."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,29 +144,23 @@ def _differences(there: Field, ours: Field) -> list[str]:
 
 
 def _type_differences(path: str, there: Any, ours: Any) -> list[str]:
-    """What differs between two types in Delta's JSON, by the path of the innermost field that does."""
+    """What differs between two types in Delta's JSON, by the path of the innermost one that does."""
     if there == ours:
         return []
-    if _kind(there) != _kind(ours) or isinstance(ours, str):
-        return [f"{path} is {_kind(there)} there and {_kind(ours)} in the load"]
-    parts = {"elementType": "element", "keyType": "key", "valueType": "value"}
-    found = [
-        each
-        for part, name in parts.items()
-        for each in _type_differences(f"{path}.{name}", there.get(part), ours.get(part))
+    before, now = (one if isinstance(one, str) else one and one["type"] for one in (there, ours))
+    if before != now:
+        return [f"{path} is {before or 'missing'} there and {now or 'missing'} in the load"]
+    sides = [_parts(one) for one in (there, ours)]
+    names = dict.fromkeys(name for side in sides for name in side)
+    found = [_type_differences(f"{path}.{name}", *(side.get(name) for side in sides)) for name in names]
+    return list(chain.from_iterable(found)) or [
+        f"{path} differs in the order of its fields, or in which may be null"
     ]
-    lacking, fields = {one["name"]: one for one in there.get("fields", ())}, ours.get("fields", ())
-    for one in fields:
-        if (other := lacking.pop(one["name"], None)) is None:
-            found.append(f"{path} has no field {one['name']} there")
-        else:
-            found += _type_differences(f"{path}.{one['name']}", other["type"], one["type"])
-    found += [f"{path} has no field {name} in the load" for name in lacking]
-    return found or [f"{path} differs in the order of its fields, or in which may be null"]
 
 
-def _kind(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"])
+def _parts(kind: Any) -> dict[str, Any]:
+    inner = {name[:-4]: kind[name] for name in ("elementType", "keyType", "valueType") if name in kind}
+    return inner | {one["name"]: one["type"] for one in kind.get("fields", ())}
 
 
 def fit(table: Table, wanted: Schema, *, allowed: bool) -> None:
