@@ -31,6 +31,7 @@ from millstream.config import ClientConfig
 from millstream.errors import ClosedError, MillstreamError
 from millstream.net.reactor import Timer
 from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.group_offsets import OFFSET_FETCH
 from millstream.wire.messages.groups import FindCoordinatorResponse
 from millstream.wire.messages.produce import PRODUCE
 from millstream.wire.schema import Request
@@ -209,6 +210,8 @@ class Client:
     ) -> Link:
         if node_id is None:
             return self.connections.least_loaded(can_wait=can_wait)
+        if channel is Channel.COORDINATOR and request_type.api is OFFSET_FETCH:
+            return self.connections.for_offset_fetch(node_id)
         if channel is not Channel.DATA or request_type.api.key in _DATA or can_wait:
             return self.connections.link(node_id, channel)
         return self.connections.for_request(node_id)

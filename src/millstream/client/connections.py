@@ -3,7 +3,7 @@
 Answers come in order on a connection, so a fetch that waits for data delays every answer behind it.
 Heartbeats and commits therefore have a channel of their own, even if the coordinator also leads partitions.
 Other requests share the connection with fetches, and take a third one (``ASIDE``) only while a fetch is in
-flight: most consumers never need it, and it is closed soon after.
+flight, as OffsetFetch does while a join is: most consumers never need it, and it is closed soon after.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Channel(Enum):
     DATA = "data"
     COORDINATOR = "coordinator"
     ASIDE = "aside"
-    """For requests that would wait behind a fetch."""
+    """For requests that would wait behind a fetch or a join."""
 
 
 ASIDE_IDLE_MS: Final = 30_000
@@ -79,6 +79,11 @@ class Connections:
     def for_request(self, node_id: int) -> Link:
         """The link over which a broker answers soonest: not behind a fetch that may wait for data."""
         return self._past_fetches(self.link(node_id))
+
+    def for_offset_fetch(self, node_id: int) -> Link:
+        """The coordinator's link, unless a join may hold the answer there until all members have joined."""
+        link = self.link(node_id, Channel.COORDINATOR)
+        return self._aside(link) if link.requests.has_join else link
 
     def find(self, node_id: int, channel: Channel = Channel.DATA) -> Link | None:
         """The link to a broker if there is one already."""
@@ -148,9 +153,12 @@ class Connections:
         """This link, or the ASIDE one to the same broker while a fetch is in flight on it."""
         if link.phase is not LinkPhase.READY or not link.requests.has_fetch:
             return link
+        return self._aside(link)
+
+    def _aside(self, link: Link) -> Link:
         aside = self.link(link.broker.node_id, Channel.ASIDE)
         if aside.is_failing and self._reactor.now_ms() < aside.retry_at_ms + _ASIDE_PAUSE_MS:
-            return link  # behind the fetch: late is better than never
+            return link  # behind the other: late is better than never
         return aside
 
     def _new_link(self, broker: BrokerInfo, channel: Channel = Channel.DATA) -> Link:

@@ -18,6 +18,8 @@ from millstream.errors import CorruptMessage, MillstreamError, NetworkError
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.frames import decode_response
 from millstream.wire.messages.fetch import FETCH
+from millstream.wire.messages.group_offsets import OFFSET_COMMIT
+from millstream.wire.messages.groups import JOIN_GROUP, SYNC_GROUP
 from millstream.wire.schema import Request, Response
 from millstream.wire.versions import BrokerVersions
 
@@ -109,6 +111,15 @@ class RequestQueue:
     def has_fetch(self) -> bool:
         """Whether a fetch is in flight or waits: the broker may hold its answer until there is data."""
         return self._fetches > 0
+
+    @property
+    def has_join(self) -> bool:
+        """Whether JoinGroup or SyncGroup is unanswered, which other members may delay, but no OffsetCommit.
+
+        An OffsetFetch must not overtake a commit.
+        """
+        apis = {call.request_type.api.key for call in (*self._in_flight, *self._waiting)}
+        return not apis.isdisjoint((JOIN_GROUP.key, SYNC_GROUP.key)) and OFFSET_COMMIT.key not in apis
 
     @property
     def has_room(self) -> bool:

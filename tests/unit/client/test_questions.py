@@ -1,4 +1,4 @@
-"""Questions while a fetch waits at the broker for data: answers come in order on a connection."""
+"""Questions while a fetch waits for data, or a join for members: answers come in order on a connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,19 @@ from millstream.wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from millstream.wire.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from millstream.wire.messages.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
 from millstream.wire.messages.metadata import MetadataRequest
 from tests.unit.client import sending
 from tests.unit.client.fake_broker import Answer, FakeBroker, HangUp, all_versions
@@ -79,14 +91,18 @@ def fetch(client: Client, broker: FakeBroker) -> Future[Any]:
 
 
 def send(
-    client: Client, node_id: int | None, request_type: Any = ListGroupsRequest, **options: Any
+    client: Client,
+    node_id: int | None,
+    request_type: Any = ListGroupsRequest,
+    request: Any = None,
+    **options: Any,
 ) -> Future[Any]:
     outcome: Future[Any] = Future()
 
     def build(version: int) -> Any:
         if request_type is FetchRequest:
             return FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
-        return request_type()
+        return request or request_type()
 
     client.submit(
         lambda: client.send(
@@ -106,6 +122,37 @@ def test_a_question_goes_past_a_fetch(broker: ParkingBroker, node_id: int | None
         assert broker.connections == 2, "one for all questions"
         broker.release.set()
         fetched.result(SECONDS)
+
+
+def test_offsets_are_fetched_past_a_join_but_not_past_a_commit(broker: ParkingBroker) -> None:
+    joined = JoinGroupResponse(error_code=0, protocol_name="range", leader="m", member_id="m", members=[])
+    broker.handlers[JoinGroupRequest] = lambda request: joined if broker.release.wait() else None
+    broker.handlers[OffsetFetchRequest] = lambda request: OffsetFetchResponse()
+    broker.handlers[OffsetCommitRequest] = lambda request: OffsetCommitResponse(topics=[])
+    with client_of(broker) as client:
+
+        def ask(request: Any) -> Future[Any]:
+            return send(client, 1, type(request), request=request, channel=Channel.COORDINATOR)
+
+        join = ask(
+            JoinGroupRequest(
+                group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=[]
+            )
+        )
+        until(lambda: broker.received(JoinGroupRequest), "the join has arrived")
+        ask(OffsetFetchRequest()).result(20)
+        assert not join.done(), "it waits for other members"
+        commit = ask(OffsetCommitRequest(group_id="g", member_id="m", topics=[]))
+        behind = ask(OffsetFetchRequest())
+        send(client, 1).result(SECONDS)
+        assert not behind.done(), "it must see what is committed"
+        broker.release.set()
+        for outcome in (join, commit, behind):
+            outcome.result(SECONDS)
+        order = [
+            type(request) for _, request in broker.requests if not isinstance(request, ListGroupsRequest)
+        ]
+        assert order[-2:] == [OffsetCommitRequest, OffsetFetchRequest]
 
 
 def test_metadata_and_coordinators_are_found_past_a_fetch(broker: ParkingBroker) -> None:
