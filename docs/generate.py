@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from millstream.consumer.assignors.registry import BUILT_IN
 from millstream.consumer.membership import phases
 from millstream.serde import FORMATS
 from millstream.settings import Settings, dotted
-from millstream.spark.load.declarations import settings_table as load_settings_table
+from millstream.spark.load.declarations import Setting, declared
 from millstream.spark.load.settings import LoadSettings
 from millstream.spark.source.options import OPTIONS
 from millstream.wire.apis import all_apis
@@ -121,6 +122,23 @@ def source_table() -> str:
     return table(("option", "default", ""), [servers, *rows, group, ("`kafka.…`", "", more)])
 
 
+def load_settings_table() -> str:
+    """Return the settings of loads, with their options."""
+    rows = (
+        (f"`{each.name}`", ", ".join(f"`{name}`" for name in each.option_names), _default(each), each.help)
+        for each in declared(LoadSettings)
+    )
+    return table(("setting", "on the command line", "default", "what it is for"), rows)
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is MISSING:
+        return "required"
+    if setting.option is not None and setting.option.default:
+        return setting.option.default
+    return "" if setting.default in (None, ()) else f"`{setting.default!r}`"
+
+
 def load_options_table() -> str:
     """Return the options of ``millstream load run``, without those that all commands share."""
     root: Any = get_command(app)
@@ -165,7 +183,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
     "refused settings": refused_table,
     "load options": load_options_table,
-    "load settings": lambda: load_settings_table(LoadSettings),
+    "load settings": load_settings_table,
     "value formats": formats_table,
     "assignors": assignors_table,
     "protocol": protocol_table,

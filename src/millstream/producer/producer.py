@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from sys import getrefcount
 from time import time as now_s
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream import serde
@@ -170,9 +169,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -- metrics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from millstream.errors import ConcurrentAccessError
@@ -37,9 +36,7 @@ class SingleThread:
         self._owner = me
         self._depth = 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if not self._depth:
             self._owner = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from millstream.errors import ConfigError
@@ -66,10 +66,6 @@ class Setting:
             return ()
         return self.option.names or (f"--{self.name.replace('_', '-')}",)
 
-    @property
-    def is_required(self) -> bool:
-        return self.default is MISSING
-
 
 def about(sentence: str, option: Option | None = None, **more: Any) -> Mapping[str, Any]:
     """What the metadata of a field says: see ``Setting``."""
@@ -121,20 +117,3 @@ def options(settings: type[Any]) -> dict[str, str]:
 def parameter_list(settings: type[Any]) -> str:
     """A line for each setting, for a docstring."""
     return "\n".join(f"    - ``{each.name}``: {each.help}" for each in declared(settings))
-
-
-def settings_table(settings: type[Any]) -> str:
-    """The settings as a table of Markdown."""
-    rows = ["| setting | on the command line | default | what it is for |", "|-|-|-|-|"]
-    for each in declared(settings):
-        typed = ", ".join(f"`{name}`" for name in each.option_names)
-        rows.append(f"| `{each.name}` | {typed} | {_default(each)} | {each.help} |")
-    return "\n".join(rows) + "\n"
-
-
-def _default(setting: Setting) -> str:
-    if setting.is_required:
-        return "required"
-    if setting.option is not None and setting.option.default:
-        return setting.option.default
-    return "" if setting.default in (None, ()) else f"`{setting.default!r}`"
