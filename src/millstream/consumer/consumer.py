@@ -98,8 +98,10 @@ class Consumer:
         with self._alone:
             with self._session.changing():
                 self._driver.unsubscribe()
-            self._session.callbacks.run_rebalances(self)
-            self._driver.read(())
+            try:
+                self._session.callbacks.run_rebalances(self)
+            finally:
+                self._driver.read(())
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed, by name or by pattern."""
@@ -194,18 +196,21 @@ class Consumer:
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue at another offset, from the next poll on."""
-        with self._session.changing():
-            self._positions.seek(partition_of(partition), offset)
+        where = partition_of(partition)
+        with self._session.changing([where]):
+            self._positions.seek(where, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read these partitions, or all, from their first record."""
-        with self._session.changing():
-            self._positions.seek_to_beginning(map(partition_of, partitions))
+        which = list(map(partition_of, partitions))
+        with self._session.changing(which):
+            self._positions.seek_to_beginning(which)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Read these partitions, or all, from the next record that is written."""
-        with self._session.changing():
-            self._positions.seek_to_end(map(partition_of, partitions))
+        which = list(map(partition_of, partitions))
+        with self._session.changing(which):
+            self._positions.seek_to_end(which)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
@@ -245,21 +250,24 @@ class Consumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these partitions until they are resumed; membership and heartbeats go on."""
-        with self._session.changing():
-            self._positions.pause(map(partition_of, partitions))
+        which = list(map(partition_of, partitions))
+        with self._session.changing(which):
+            self._positions.pause(which)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of paused partitions again."""
-        with self._session.changing():
-            self._positions.resume(map(partition_of, partitions))
+        which = list(map(partition_of, partitions))
+        with self._session.changing(which):
+            self._positions.resume(which)
 
     def fetch_until(self, partition: TopicPartition, end: int | None) -> None:
         """Fetch nothing of this partition from offset ``end`` on; None removes the end.
 
         Records after it that came in the same batch are returned anyway.
         """
-        with self._session.changing():
-            self._positions.fetch_until(partition_of(partition), end)
+        where = partition_of(partition)
+        with self._session.changing([where]):
+            self._positions.fetch_until(where, end)
 
     def paused(self) -> frozenset[TopicPartition]:
         with self._session.opened():

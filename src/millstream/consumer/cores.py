@@ -163,13 +163,18 @@ class ConsumerCores:
         fetched = self.fetcher.take_events()
         for event in fetched:
             self._on_fetch_event(event, now_ms)
-        group = self.membership.take_events() if self.membership is not None else []
-        for member_event in group:
-            self._on_member_event(member_event)
+        group = self.handle_member_events()
         stored = self.offsets.take_events(now_ms) if self.offsets is not None else []
         for offset_event in stored:
             self._on_offset_event(offset_event, now_ms)
         return bool(fetched or group or stored)
+
+    def handle_member_events(self) -> bool:
+        """Handle what the membership reports, on any thread; returns whether there was anything."""
+        events = self.membership.take_events() if self.membership is not None else []
+        for event in events:
+            self._on_member_event(event)
+        return bool(events)
 
     def _on_fetch_event(self, event: fetch_events.FetchEvent, now_ms: int) -> None:
         match event:

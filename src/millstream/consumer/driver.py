@@ -163,7 +163,7 @@ class ConsumerDriver:
             self.subscription.clear()
             if by_group and self._member is not None:
                 self._member.unsubscribe(self._client.now_ms())
-                self._cores.handle_events(self._client.now_ms())
+                self._cores.handle_member_events()
 
     def read(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions from now on."""
@@ -262,6 +262,7 @@ class ConsumerDriver:
                 self.positions.revoke(event.dropped)
             assert self._member is not None, "only a group rebalances"
             self._member.callbacks_done(self._client.now_ms())
+            self._cores.handle_member_events()  # the next callback may follow, as for a member that leaves
         self._client.wake()
 
     def leave(self, timeout_ms: int) -> None:
@@ -271,7 +272,7 @@ class ConsumerDriver:
         with self.lock:
             now_ms = self._client.now_ms()
             self._member.close(now_ms, now_ms + timeout_ms)
-            self._cores.handle_events(now_ms)
+            self._cores.handle_member_events()
         self._client.wake()
 
     @property

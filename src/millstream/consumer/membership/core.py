@@ -108,7 +108,7 @@ class Membership:
     ) -> None:
         """Subscribe to ``topics``. ``accepts`` says which others a pattern matches as well."""
         state = self._state
-        assert state.phase not in (MemberPhase.CLOSED, MemberPhase.LEAVING), "the member has left"
+        assert state.phase is not MemberPhase.CLOSED, "the member has left"
         was_subscribed = state.wanted is not None
         state.wanted = WantedTopics(frozenset(topics), accepts)
         if not was_subscribed:
@@ -128,9 +128,9 @@ class Membership:
     def _give_up(self, reason: str, now_ms: int, deadline_ms: int) -> None:
         state = self._state
         state.leave_reason, state.leave_deadline_ms = reason, deadline_ms
-        if state.phase is MemberPhase.FAILED and not state.closing:
+        if state.phase is MemberPhase.LEAVING or (state.phase is MemberPhase.FAILED and not state.closing):
             state.wanted = None
-        elif state.phase not in (MemberPhase.LEAVING, MemberPhase.CLOSED):
+        elif state.phase is not MemberPhase.CLOSED:
             state.give_up(now_ms)
 
     def user_polled(self, now_ms: int, *, waiting: bool = False) -> None:

@@ -6,13 +6,13 @@ loop means the record that the loop has just seen, so records that it has not se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, repeat
 from operator import length_hint
 
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Record, Records, records_of
-from millstream.consumer.fetching.positions import Positions
+from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, Positions
 from millstream.model import OffsetAndMetadata, TopicPartition
 
 
@@ -92,12 +92,20 @@ class UserProgress:
             return behind
         return behind + offset - waiting[0]
 
-    def give_back(self) -> None:
-        """End the iteration: move the positions back, so that its remaining records are read again."""
+    def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
+        """End the iteration: move the positions back, so that its remaining records are read again.
+
+        With ``partitions``, only if it holds records of one of them.
+        """
         if not self.iteration:
             return
-        for partition, (offset, epoch) in self.iteration.first_offsets().items():
+        rest = self.iteration.first_offsets()
+        if partitions and rest.keys().isdisjoint(partitions):
+            return
+        for partition, (offset, epoch) in rest.items():
             state = self._positions.get(partition)
             if state is not None and state.position is not None and state.position.offset > offset:
-                self._positions.seek(partition, OffsetAndMetadata(offset, "", epoch))
+                # These records came from the leader, so a good position stays good, and can be committed.
+                is_good = state.phase is FetchPhase.FETCHING
+                state.jump(FetchPosition(offset, epoch), validate=not is_good)
         self.iteration.stop()

@@ -9,7 +9,7 @@ No part refers to the Consumer itself, so an abandoned one is garbage-collected,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from millstream.consumer.user.progress import UserProgress
 from millstream.consumer.user.single_thread import SingleThread
 from millstream.consumer.user.waits import UserWaits
 from millstream.errors import ConsumerClosedError, MisuseError
+from millstream.model import TopicPartition
 
 _ITERATION_SECONDS = 1.0
 
@@ -65,10 +66,13 @@ class ConsumerSession:
                 yield
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
-        """As ``opened``, to change what is read: ends an iteration first, and wakes the I/O thread after."""
+    def changing(self, partitions: Collection[TopicPartition] = ()) -> Iterator[None]:
+        """As ``opened``, to change how ``partitions`` are read, or all; wakes the I/O thread after.
+
+        Ends an iteration that holds records of them first.
+        """
         with self.opened():
-            self.progress.give_back()
+            self.progress.give_back(partitions)
             try:
                 yield
             finally:

@@ -1,0 +1,143 @@
+"""Corners of the consumer: unsubscribing, committing and closing at awkward moments."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from millstream.admin import Admin
+from millstream.consumer import Consumer, RebalanceListener
+from millstream.model import TopicPartition
+from millstream.producer import Producer
+from tests.conftest import NewTopic
+from tests.system.members import QUICK, Member, Settings, partitions_of, poll_until, until_owns
+from tests.waiting import SECONDS, until
+
+
+def consumer_of(servers: str, group: str, **settings: object) -> Consumer:
+    return Consumer({**QUICK, "bootstrap_servers": servers, "group_id": group, **settings})
+
+
+def committed(admin: Admin, group: str, partition: TopicPartition) -> int | None:
+    found = admin.group_offsets(group).get(partition)
+    return None if found is None else found.offset
+
+
+def numbered(producer: Producer, partition: TopicPartition, count: int) -> None:
+    for future in [
+        producer.send(partition.topic, b"%d" % n, partition=partition.partition) for n in range(count)
+    ]:
+        future.result(SECONDS)
+
+
+# --- unsubscribe
+
+
+@pytest.mark.parametrize("due", ["on_revoked", "on_assigned"])
+def test_unsubscribing_while_a_callback_is_due_leaves_the_group(
+    bootstrap_servers: str, admin: Admin, new_topic: NewTopic, group: str, due: str
+) -> None:
+    topic = new_topic(partitions=2)
+    with consumer_of(bootstrap_servers, group) as consumer:
+        consumer.subscribe([topic])
+        if due == "on_revoked":
+            poll_until(consumer, lambda: len(consumer.assignment()) == 2, "it owns all")
+        with Member(bootstrap_servers, group, [topic]) as other:
+            if due == "on_revoked":
+                until(lambda: "poll() must be called" in consumer.diagnose(), "the group rebalances")
+            consumer.poll(0)
+            until(lambda: "callbacks must finish" in consumer.diagnose(), f"{due} is due")
+            consumer.unsubscribe()
+            until_owns(other, partitions_of(topic, 0, 1))
+            assert len(admin.describe_group(group).members) == 1, "no zombie is left"
+            consumer.subscribe([topic])
+            poll_until(consumer, lambda: len(consumer.assignment()) == 1, "it joins again")
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("callback", ["on_assigned", "on_revoked"])
+@pytest.mark.parametrize("again", [False, True])
+def test_unsubscribing_inside_a_callback(
+    bootstrap_servers: str, new_topic: NewTopic, group: str, strategy: str, callback: str, again: bool
+) -> None:
+    """With ``again``, the callback also subscribes again."""
+    topic = new_topic(partitions=2)
+    left: list[str] = []
+
+    def leave(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if consumer.assignment() and other is not None and not left:
+            left.append(callback)
+            consumer.unsubscribe()
+            if again:
+                consumer.subscribe([topic])
+
+    other: Member | None = None
+    listener = RebalanceListener()
+    setattr(listener, callback, leave)
+    settings: Settings = {"partition_assignment_strategy": strategy}
+    with consumer_of(bootstrap_servers, group, **settings) as consumer:
+        consumer.subscribe([topic], listener=listener)
+        poll_until(consumer, lambda: len(consumer.assignment()) == 2, "it owns all")
+        with Member(bootstrap_servers, group, [topic], **settings) as other:
+            poll_until(consumer, lambda: left, f"{callback} leaves")
+            if not again:
+                assert not consumer.subscription()
+                until_owns(other, partitions_of(topic, 0, 1))
+                consumer.subscribe([topic])
+            poll_until(consumer, consumer.assignment, "it joins again")
+
+
+# --- commits inside an iteration
+
+
+@pytest.mark.parametrize("change", ["pause", "resume", "seek"])
+def test_a_commit_in_the_loop_after_a_change_of_another_partition(
+    bootstrap_servers: str, admin: Admin, producer: Producer, new_topic: NewTopic, group: str, change: str
+) -> None:
+    topic = new_topic(partitions=2)
+    read, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    numbered(producer, read, 10)
+    with consumer_of(bootstrap_servers, group, enable_auto_commit=False) as consumer:
+        consumer.assign([read, other])
+        assert [record.offset for record in islice(consumer, 3)] == [0, 1, 2]
+        if change == "seek":
+            consumer.seek(other, 0)
+        else:
+            getattr(consumer, change)(other)
+        consumer.commit()
+        assert committed(admin, group, read) == 3
+        assert [record.offset for record in islice(consumer, 2)] == [3, 4]
+
+
+def test_a_partition_that_moves_during_a_loop_is_committed_first(
+    bootstrap_servers: str, producer: Producer, new_topic: NewTopic, group: str
+) -> None:
+    """Iteration with cooperative-sticky and automatic commits: what moves is read once."""
+    topic = new_topic(partitions=2)
+    for partition in partitions_of(topic, 0, 1):
+        numbered(producer, partition, 40)
+    settings: Settings = {
+        "partition_assignment_strategy": "cooperative-sticky",
+        "enable_auto_commit": True,
+        "auto_commit_interval_ms": 3_600_000,
+        "max_poll_records": 5,
+    }
+    seen: list[TopicPartition] = []
+    with consumer_of(bootstrap_servers, group, **settings) as consumer:
+        consumer.subscribe([topic])
+        iterator = iter(consumer)
+        seen += [record.topic_partition for record in islice(iterator, 53)]
+        with Member(bootstrap_servers, group, [topic], **settings) as other:
+            until(lambda: "poll() must be called" in consumer.diagnose(), "the group rebalances")
+            seen += [record.topic_partition for record in islice(iterator, 3)]
+            until(lambda: "callbacks must finish" in consumer.diagnose(), "on_revoked is due")
+            for partition in partitions_of(topic, 0, 1):
+                numbered(producer, partition, 10)
+            seen += [record.topic_partition for record in islice(iterator, 1)]
+            until(lambda: consumer.poll(0.05) is not None and len(other.owned) == 1, "the other has one")
+            [moved] = other.owned
+            first = seen.count(moved)
+            until(lambda: [each.offset for each in other.records][-1:] == [49], "it has read all")
+            offsets = [each.offset for each in other.records]
+            assert offsets == list(range(first, 50)), "nothing is read twice"
