@@ -107,7 +107,7 @@ def source_table() -> str:
     rows = [
         (
             f"`{each.name}`",
-            each.shown_default,
+            each.shown or ("" if each.default in (None, ()) else f"`{str(each.default).lower()}`"),
             f"{each.only} only: {each.meaning}" if each.only else each.meaning,
         )
         for each in OPTIONS.values()
@@ -154,9 +154,33 @@ def _option_row(option: Any) -> tuple[str, str]:
     return spelled, option.help.replace("[*]", "\\[*]").replace("|", "\\|") + shown
 
 
-def picture(mermaid: str) -> str:
-    """Return a Mermaid drawing in Markdown."""
-    return f"```mermaid\n{mermaid}```\n"
+def group_states() -> str:
+    """Return the states of a group as a Mermaid diagram."""
+    lines = ["[*] --> Empty"]
+    for (
+        state,
+        meaning,
+    ) in states.MEANING.items():  # of several descriptions Mermaid takes the first for the title
+        lines += [f"{state.value}: {state.value}", f"{state.value}: {meaning}"]
+    lines += [
+        f"{before.value} --> {after.value}: {why}" for (before, after), why in states.TRANSITIONS.items()
+    ]
+    return _diagram([*lines, "Dead --> [*]"])
+
+
+def member_phases() -> str:
+    """Return the phases of a group's member as a Mermaid diagram."""
+    steps = (
+        f"{phase.value} --> {after.value}: {cause}"
+        for phase, transitions in phases.ALLOWED.items()
+        for after, cause in transitions.items()
+    )
+    return _diagram(["[*] --> Unjoined", *steps, "Closed --> [*]"])
+
+
+def _diagram(lines: Iterable[str]) -> str:
+    text = "\n".join(f"    {line}" for line in lines)
+    return f"```mermaid\nstateDiagram-v2\n{text}\n```\n"
 
 
 def file_map() -> str:
@@ -189,8 +213,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "protocol": protocol_table,
     "file map": file_map,
     "source options": source_table,
-    "group states": lambda: picture(states.mermaid()),
-    "member phases": lambda: picture(phases.mermaid()),
+    "group states": group_states,
+    "member phases": member_phases,
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumer.membership.phases import ALLOWED, MemberPhase, mermaid
+from docs.generate import member_phases
+from millstream.consumer.membership.phases import ALLOWED, MemberPhase
 from millstream.consumer.membership.values import Left, Lost, Revoke, Wait
 from millstream.errors import (
     CommitFailedError,
@@ -223,8 +224,8 @@ def test_waiting_says_it_in_words() -> None:
 
 
 def test_the_table_of_phases_is_drawn() -> None:
-    text = mermaid()
-    assert text.startswith("stateDiagram-v2\n    [*] --> Unjoined\n")
+    text = member_phases()
+    assert text.startswith("```mermaid\nstateDiagram-v2\n    [*] --> Unjoined\n")
     assert "    Stable --> Preparing: rebalance, gives something up\n" in text
     assert sum(len(after) for after in ALLOWED.values()) == text.count(" --> ") - 2
     reachable = {after for transitions in ALLOWED.values() for after in transitions}

@@ -111,12 +111,3 @@ COMMITTING: Final = frozenset(
 
 JOINED: Final = HEARTBEATING | {MemberPhase.JOINING, MemberPhase.SYNCING}
 """Where the coordinator may count on this member, so that a user who stops polling must be taken out."""
-
-
-def mermaid() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {MemberPhase.UNJOINED.value}"]
-    for phase, transitions in ALLOWED.items():
-        lines += [f"    {phase.value} --> {after.value}: {cause}" for after, cause in transitions.items()]
-    lines.append(f"    {MemberPhase.CLOSED.value} --> [*]")
-    return "\n".join(lines) + "\n"

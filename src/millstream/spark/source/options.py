@@ -61,10 +61,6 @@ class SourceOption:
         except ValueError as error:
             raise ConfigError(f"{self.name} {error}, not {text!r}") from error
 
-    @property
-    def shown_default(self) -> str:
-        return self.shown or ("" if self.default in (None, ()) else f"`{str(self.default).lower()}`")
-
 
 def _option(name: str, read: Callable[..., Any], default: Any, meaning: str, **more: Any) -> Any:
     return field(default=default, metadata={"option": SourceOption(name, read, default, meaning, **more)})

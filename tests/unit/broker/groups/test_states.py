@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from docs.generate import group_states
 from millstream.broker.groups.state.group import ClassicGroup
-from millstream.broker.groups.state.states import ALLOWED, MEANING, TRANSITIONS, GroupState, mermaid
+from millstream.broker.groups.state.states import ALLOWED, MEANING, TRANSITIONS, GroupState
 
 
 def test_every_state_can_be_reached_and_all_end_in_dead() -> None:
@@ -31,7 +32,7 @@ def test_a_group_goes_only_where_the_table_lets_it(before: GroupState, after: Gr
 
 
 def test_the_table_can_be_drawn() -> None:
-    drawing = mermaid()
-    assert drawing.startswith("stateDiagram-v2\n")
+    drawing = group_states()
+    assert drawing.startswith("```mermaid\nstateDiagram-v2\n")
     for before, after in TRANSITIONS:
         assert f"    {before.value} --> {after.value}: " in drawing

@@ -49,13 +49,3 @@ ALLOWED: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     state: frozenset(after for before, after in TRANSITIONS if before is state) for state in GroupState
 }
 """The states that may follow each state. DEAD has none: a group of the same name is a new group."""
-
-
-def mermaid() -> str:
-    """The table as the text of a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> Empty"]
-    for state in GroupState:  # of several descriptions Mermaid takes the first for the title
-        lines += [f"    {state.value}: {state.value}", f"    {state.value}: {MEANING[state]}"]
-    lines += [f"    {before.value} --> {after.value}: {why}" for (before, after), why in TRANSITIONS.items()]
-    lines.append("    Dead --> [*]")
-    return "\n".join(lines) + "\n"
