@@ -157,10 +157,7 @@ def _option_row(option: Any) -> tuple[str, str]:
 def group_states() -> str:
     """Return the states of a group as a Mermaid diagram."""
     lines = ["[*] --> Empty"]
-    for (
-        state,
-        meaning,
-    ) in states.MEANING.items():  # of several descriptions Mermaid takes the first for the title
+    for state, meaning in states.MEANING.items():  # the first of two descriptions is the title
         lines += [f"{state.value}: {state.value}", f"{state.value}: {meaning}"]
     lines += [
         f"{before.value} --> {after.value}: {why}" for (before, after), why in states.TRANSITIONS.items()
