@@ -91,8 +91,7 @@ class FetchSessions:
     def __init__(self, capacity: int, id_source: Callable[[], int]) -> None:
         self._capacity = capacity
         self._id_source = id_source
-        self._sessions: OrderedDict[int, CachedSession] = OrderedDict()
-        """In the order of their last use."""
+        self._sessions: OrderedDict[int, CachedSession] = OrderedDict()  # in the order of their last use
         self._refused_until_ms = self._refused_size = 0
 
     def __len__(self) -> int:

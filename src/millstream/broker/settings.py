@@ -41,7 +41,6 @@ _COARSE_TIMES: Final = (
 )
 """Kafka's older settings in minutes and hours. The one in milliseconds wins if both are given."""
 
-
 _ONE_BROKER: Final = {
     "default_replication_factor": ({"1"}, "there is one broker"),
     "listener_security_protocol_map": ({"PLAINTEXT"}, "connections are not encrypted"),
@@ -52,28 +51,18 @@ _ONE_BROKER: Final = {
 }
 """Kafka's settings that are ignored only with these values, and why."""
 
-
 _IGNORED: Final = """
-    auto_leader_rebalance_enable background_threads broker_heartbeat_interval_ms
-    broker_session_timeout_ms confluent_* control_plane_listener_name controller_* group_consumer_*
-    group_coordinator_* group_share_* initial_broker_registration_timeout_ms inter_broker_*
-    leader_imbalance_* log_cleaner_dedupe_buffer_size log_cleaner_io_* log_cleaner_threads
-    log_flush_offset_checkpoint_interval_ms log_flush_scheduler_interval_ms
-    log_flush_start_offset_checkpoint_interval_ms metadata_log_* metric_reporters metrics_*
-    num_io_threads num_network_threads num_recovery_threads_per_data_dir num_replica_*
-    offsets_commit_timeout_ms offsets_load_buffer_size queued_max_requests remote_log_* replica_*
-    replication_quota_* share_coordinator_* socket_listen_backlog_size socket_receive_buffer_bytes
+    auto_leader_rebalance_enable background_threads broker_heartbeat_interval_ms broker_session_timeout_ms
+    confluent_* control_plane_listener_name controller_* group_consumer_* group_coordinator_* group_share_*
+    initial_broker_registration_timeout_ms inter_broker_* leader_imbalance_* log_cleaner_dedupe_buffer_size
+    log_cleaner_io_* log_cleaner_threads log_flush_offset_checkpoint_interval_ms
+    log_flush_scheduler_interval_ms log_flush_start_offset_checkpoint_interval_ms metadata_log_*
+    metric_reporters metrics_* num_io_threads num_network_threads num_recovery_threads_per_data_dir
+    num_replica_* offsets_commit_timeout_ms offsets_load_buffer_size queued_max_requests remote_log_*
+    replica_* replication_quota_* share_coordinator_* socket_listen_backlog_size socket_receive_buffer_bytes
     socket_send_buffer_bytes transaction_* transactional_id_expiration_ms zookeeper_*
 """
 """Kafka's settings, and families of them, that mean nothing to one broker, or to a broker of this design."""
-
-
-def _check_one_broker(spelling: str, value: object) -> None:
-    """Refuse a value that one broker contradicts; of ``NAME:PROTOCOL`` only the protocol counts."""
-    allowed, reason = _ONE_BROKER.get(spelling.replace(".", "_"), (None, ""))
-    words = {part.rpartition(":")[2].strip() for part in write_value(value).split(",")}
-    if allowed and ",".join(sorted(words)) not in allowed:
-        raise ConfigError(f"{spelling} is {value!r}: it must be {' or '.join(sorted(allowed))}, as {reason}")
 
 
 def _read_listener(value: object) -> Address | None:
@@ -128,7 +117,6 @@ class BrokerSettings(GroupSettings):
     REFUSED: ClassVar = {
         "listeners": "say where to listen with --listen, or EmbeddedBroker(listen=...)",
         "log_dir*": "say where the data is with --data, or EmbeddedBroker(data=...)",
-        "metadata_log_dir": "say where the data is with --data, or EmbeddedBroker(data=...)",
         "broker_id": "use node.id",
         "ssl_*": "connections are not encrypted",
         "sasl_*": "clients need no password",
@@ -150,10 +138,10 @@ class BrokerSettings(GroupSettings):
             if name in _TOPIC_NAMES:
                 topic[_TOPIC_NAMES[name]] = write_value(value)
             else:
-                _check_one_broker(name, value)
                 own[name] = value
-        ignored = [name for name in own if not cls._is_known(name.replace(".", "_"), name)]
-        if ignored:
+        if ignored := [
+            name for name, value in own.items() if value is not None and cls._ignores(name, value)
+        ]:
             log.info("ignored, as this broker runs alone: %s", ", ".join(ignored))
         settings = cls.from_settings(own)
         defaults = LogConfig.from_properties(
@@ -164,6 +152,18 @@ class BrokerSettings(GroupSettings):
         if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
         return settings
+
+    @classmethod
+    def _ignores(cls, spelling: str, value: object) -> bool:
+        """Raise ConfigError for what one broker contradicts. Of ``NAME:PROTOCOL`` the protocol counts."""
+        name = spelling.replace(".", "_")
+        allowed, reason = _ONE_BROKER.get(name, (None, ""))
+        words = {part.rpartition(":")[2].strip() for part in write_value(value).split(",")}
+        if allowed and ",".join(sorted(words)) not in allowed:
+            raise ConfigError(
+                f"{spelling} is {value!r}: it must be {' or '.join(sorted(allowed))}, as {reason}"
+            )
+        return not cls._is_known(name, spelling)
 
     @classmethod
     def unknown(cls, name: str, spelling: str) -> str:

@@ -114,10 +114,7 @@ class RequestQueue:
 
     @property
     def has_join(self) -> bool:
-        """Whether JoinGroup or SyncGroup is unanswered, which other members may delay, but no OffsetCommit.
-
-        An OffsetFetch must not overtake a commit.
-        """
+        """Whether an OffsetFetch should overtake: a join or sync is unanswered, but no OffsetCommit."""
         apis = {call.request_type.api.key for call in (*self._in_flight, *self._waiting)}
         return not apis.isdisjoint((JOIN_GROUP.key, SYNC_GROUP.key)) and OFFSET_COMMIT.key not in apis
 

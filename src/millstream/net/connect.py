@@ -22,8 +22,8 @@ protocols would mean as a size (an HTTP answer claims 1.2 GB)."""
 class PendingConnection:
     """Opens a connection: it becomes a FrameConnection, or calls ``closed`` with the last error.
 
-    An address that refuses is followed by the next. One that drops packets ends the attempt after
-    ``timeout_ms``; ``addresses`` then holds those not tried yet, for the next attempt to begin with.
+    An address that refuses is followed by the next. One that drops packets ends the attempt; ``addresses``
+    then holds those not tried yet, for the next attempt.
     """
 
     def __init__(

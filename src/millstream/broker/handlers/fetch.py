@@ -35,8 +35,8 @@ Answers = list[tuple[Key, CachedPartition, PartitionData]]
 @handles(FETCH)
 def fetch(broker: Services, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
     """Answer at once if there is enough, or park until ``min_bytes`` or ``max_wait_ms`` is reached."""
-    now_ms = broker.reactor.now_ms()
-    plan = broker.fetch_sessions.plan(request, now_ms, by_id=context.version >= TOPIC_ID_VERSION)
+    by_id = context.version >= TOPIC_ID_VERSION
+    plan = broker.fetch_sessions.plan(request, broker.reactor.now_ms(), by_id=by_id)
     if plan.error_code:
         return FetchResponse(error_code=plan.error_code, responses=[])
     fetch = ParkedFetch(broker, request, context, plan)

@@ -28,6 +28,7 @@ from millstream.suggestions import did_you_mean
 from millstream.wire.records.codecs import CODECS, Codec, CompressionLevels
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_LocalLimit = Annotated[int, Integer(-2, LONG_MAX)]
 _NO_TIERS: Final = "Accepted for compatibility: there is no tiered storage."
 _NO_REPLICAS: Final = "Accepted for compatibility: one broker has nothing to replicate."
 
@@ -119,12 +120,8 @@ class LogConfig(CompressionLevels):
     leader_replication_throttled_replicas: Annotated[tuple[str, ...], _read_replicas] = topic_setting(
         (), None, _NO_REPLICAS
     )
-    local_retention_bytes: Annotated[int, Integer(-2, LONG_MAX)] = topic_setting(
-        -2, "log.local.retention.bytes", _NO_TIERS
-    )
-    local_retention_ms: Annotated[int, Integer(-2, LONG_MAX)] = topic_setting(
-        -2, "log.local.retention.ms", _NO_TIERS
-    )
+    local_retention_bytes: _LocalLimit = topic_setting(-2, "log.local.retention.bytes", _NO_TIERS)
+    local_retention_ms: _LocalLimit = topic_setting(-2, "log.local.retention.ms", _NO_TIERS)
     max_compaction_lag_ms: Annotated[int, Integer(1, LONG_MAX)] = topic_setting(
         LONG_MAX,
         "log.cleaner.max.compaction.lag.ms",

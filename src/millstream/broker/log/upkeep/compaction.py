@@ -102,15 +102,13 @@ class CompactionPlan:
     last_offsets: Mapping[int, int]
     """The last offset of each idempotent producer."""
     max_keys: int = MAX_KEYS
-    is_cancelled: Callable[[], bool] = lambda: False
-    """Asked before each batch."""
+    is_cancelled: Callable[[], bool] = lambda: False  # asked before each batch
 
     def run(self) -> CompactionResult:
         """Write the compacted segments durably beside the old ones.
 
-        Raises KafkaStorageError if the disk fails, or a segment is damaged or was deleted meanwhile; and
-        CompactionCancelled.
-        Leftovers are removed at the next start, or overwritten by the next run.
+        Raises CompactionCancelled, or KafkaStorageError if the disk fails, or a segment is damaged or was
+        deleted meanwhile. Leftovers are removed at the next start, or overwritten by the next run.
         """
         try:
             return self._run()
@@ -124,10 +122,11 @@ class CompactionPlan:
         before = after = 0
         for group in _groups(sources, self.segment_bytes):
             size = sum(source.size for source in group)
+            cleaner = _Cleaner(self, group, latest)
             try:
-                result = _Cleaner(self, group, latest).run()
+                result = cleaner.run()
             except CompactionCancelled:
-                for each in (*cleaned, Cleaned(_swap_of(group), 0, group)):
+                for each in (*cleaned, Cleaned(cleaner.swap, 0, group)):
                     self._discard(each)
                 raise
             before, after = before + size, after + result.size
@@ -174,10 +173,6 @@ def _groups(sources: Iterable[SegmentFile], segment_bytes: int) -> Iterator[tupl
         group.append(source)
     if group:
         yield tuple(group)
-
-
-def _swap_of(group: tuple[SegmentFile, ...]) -> SwapName:
-    return SwapName(group[0].base_offset, group[-1].next_offset)
 
 
 def _batches(plan: CompactionPlan, sources: Iterable[SegmentFile]) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -228,11 +223,11 @@ class _Cleaner:
         self._plan = plan
         self._group = group
         self._latest = latest
-        self._swap = _swap_of(group)
+        self.swap = SwapName(group[0].base_offset, group[-1].next_offset)
 
     def run(self) -> Cleaned:
         plan = self._plan
-        segment = _CleanedSegment.begin(plan.files, plan.directory, self._swap)
+        segment = _CleanedSegment.begin(plan.files, plan.directory, self.swap)
         for header, batch in _batches(plan, self._group):
             kept = self._clean(header, batch)
             if kept is not None:
@@ -240,7 +235,7 @@ class _Cleaner:
         segment.file.fdatasync()
         for file in segment.save_index():
             file.fdatasync()
-        return Cleaned(self._swap, segment.size, self._group)
+        return Cleaned(self.swap, segment.size, self._group)
 
     def _clean(self, header: BatchHeader, batch: bytes) -> bytes | None:
         """Return what stays of a batch; None if nothing does."""
@@ -269,7 +264,7 @@ class _Cleaner:
         return not record.is_tombstone or horizon is None or self._plan.now_ms < horizon
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        is_last_of_segment = header.next_offset == self._swap.end_offset
+        is_last_of_segment = header.next_offset == self.swap.end_offset
         return is_last_of_segment or self._plan.last_offsets.get(header.producer_id) == header.last_offset
 
 
