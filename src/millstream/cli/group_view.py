@@ -92,10 +92,7 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
 
 
 def picture(groups: Sequence[Values], interval_s: float, console: Console) -> RenderableType:
-    """Groups cropped to the height of the terminal, with the number of hidden rows.
-
-    Where not everything fits, partitions come first, and clients and member ids are left out.
-    """
+    """Groups cropped to the height of the terminal: ids and clients go first, then rows, counted."""
     every = f"every {interval_s:g} s, {time.strftime('%H:%M:%S')}; Ctrl-C ends it"
 
     def is_too_high(most_rows: int, *, brief: bool = True) -> bool:

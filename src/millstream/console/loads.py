@@ -88,20 +88,23 @@ def open_tables(addresses: Sequence[str], settings: Mapping[str, object]) -> lis
 def table_status(admin: Admin, sink: Sink, loads: Iterable[LoadSummary]) -> TableStatus:
     """The status of each load into a table. Blocks; an error becomes a note."""
     from millstream.spark.load.status import status
+    from millstream.spark.sinks.capabilities import names_of
 
+    names = names_of(sink)
     try:
-        found = [status(admin, sink, load.group, load.topics).as_dict() for load in _into(sink, list(loads))]
+        into = _into(sink, names, list(loads))
+        found = [status(admin, sink, load.group, load.topics).as_dict() for load in into]
     except MillstreamError as error:
-        return TableStatus(sink.name, note=" ".join(str(error).split()))
+        return TableStatus(names[0], note=" ".join(str(error).split()))
     except Exception as error:
         log.exception("the status of table %s cannot be read", sink.name)
-        return TableStatus(sink.name, note=f"its status cannot be read: {type(error).__name__}")
-    return TableStatus(sink.name, tuple(found), "" if found else "no group has loaded into this table yet")
+        return TableStatus(names[0], note=f"its status cannot be read: {type(error).__name__}")
+    return TableStatus(names[0], tuple(found), "" if found else "no group has loaded into this table yet")
 
 
-def _into(sink: Sink, loads: list[LoadSummary]) -> list[LoadSummary]:
+def _into(sink: Sink, names: Sequence[str], loads: list[LoadSummary]) -> list[LoadSummary]:
     """The loads that name this table or, as a path has several spellings, whose progress it holds."""
-    named = [load for load in loads if load.table == sink.name]
+    named = [load for load in loads if load.table in names]
     if named:
         return named
     return [

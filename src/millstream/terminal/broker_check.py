@@ -70,11 +70,10 @@ def probe(address: Address) -> None:
         try:
             answer = _read(connection, 8)
         except TimeoutError:
-            seconds = 2 * _SECONDS
-            raise NotABrokerError(
-                None,
-                f"it accepts connections and says nothing for {seconds:g} s: not a Kafka broker, or stuck",
-            ) from None
+            reason = (
+                f"it accepts connections and says nothing for {2 * _SECONDS:g} s: no Kafka broker, or stuck"
+            )
+            raise NotABrokerError(None, reason) from None
     if struct.unpack(">ii", answer)[1] != _CORRELATION:
         raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, which is not supported yet")
 

@@ -122,10 +122,7 @@ def _print_plain(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
 def rich_table(
     columns: Sequence[str], rows: Sequence[Row], *, width: int, optional: Sequence[str] = ()
 ) -> RenderableType:
-    """Rows as a table, or as one block per row where the table is too wide.
-
-    Before that the ``optional`` columns are left out, the first one first, as far as it takes.
-    """
+    """Rows as a table; if it is too wide, without ``optional`` columns, or else as one block per row."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from millstream import Admin
+from millstream import Admin, Consumer, OffsetAndMetadata
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import LoadFailedError, MillstreamError, NoBrokersAvailableError
 from millstream.spark import DeltaSink
 from millstream.spark.load import Load
+from millstream.spark.load.decisions.commit_metadata import CommitMetadata
 from millstream.spark.load.engine import joining, topics
 from millstream.spark.load.engine.members import LoadMember
+from millstream.spark.load.status import status
 from tests.spark.load.conftest import QUICK, Background, running, until_owned
 from tests.spark.load.sqlite_sink import SqliteSink
 from tests.waiting import until
@@ -118,20 +120,49 @@ def test_no_broker_at_all(tmp_path: Path, broker: EmbeddedBroker) -> None:
             run()
 
 
-def test_a_refused_load_leaves_no_group_behind(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    def load(group: str) -> Load:
-        return Load(
-            lambda: pytest.fail("there is nothing to load"),
-            topics=["orders"],
-            group_id=group,
-            bootstrap_servers=broker.bootstrap_servers,
-            sink=DeltaSink(tmp_path / "table"),
-            properties=QUICK,
-        )
+def delta_load(broker: EmbeddedBroker, path: Path | str, group: str = "first") -> Load:
+    return Load(
+        lambda: pytest.fail("there is nothing to load"),
+        topics=["orders"],
+        group_id=group,
+        bootstrap_servers=broker.bootstrap_servers,
+        sink=DeltaSink(path),
+        properties=QUICK,
+    )
 
-    load("first").run_once()
+
+def test_a_refused_load_leaves_no_group_behind(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    delta_load(broker, tmp_path / "table").run_once()
     with pytest.raises(MillstreamError, match="every record would be there twice"):
-        load("second").run_once()
+        delta_load(broker, tmp_path / "table", "second").run_once()
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         assert [group.group_id for group in admin.list_groups()] == ["first"]
         assert admin.group_offsets("first")
+
+
+def test_a_delta_table_is_known_by_its_place(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    delta_load(broker, "table").run_once()
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        for spelling in ("table", "../here/table", tmp_path / "here" / "table", tmp_path / "link" / "table"):
+            assert [
+                one.note for one in status(admin, DeltaSink(spelling), "first", ["orders"]).partitions
+            ] == [""]
+        monkeypatch.chdir(tmp_path / "there")
+        with pytest.raises(MillstreamError, match=f"loads orders into delta:{tmp_path}/here/table"):
+            delta_load(broker, "table").run_once()
+
+        # What an earlier version wrote, by the name that was typed.
+        [(place, committed)] = admin.group_offsets("first").items()
+        monkeypatch.chdir(tmp_path / "here")
+        written = OffsetAndMetadata(committed.offset, str(CommitMetadata("0001-cycle", "delta:table")))
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "enable.auto.commit": False}
+        with Consumer({**settings, "group.id": "first"}) as consumer:
+            consumer.assign([place])
+            consumer.commit({place: written})
+        assert [one.note for one in status(admin, DeltaSink("table"), "first", ["orders"]).partitions] == [""]

@@ -243,8 +243,7 @@ class _Table:
         if self._on_terminal:
             time = texts["time"]
             header |= {"partition": "PART", "second": "TIME"}
-            is_date = len(time) == len("2026-01-31T12:00:00.000Z")
-            texts["second"] = f"{time[:10]} {time[11:19]}" if is_date else time
+            texts["second"] = f"{time[:10]} {time[11:19]}" if time.endswith("Z") else time
         line = self._line(texts)
         if self._header_due:
             self._header_due = False

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from millstream.admin import Admin
 from millstream.errors import ConfigError, MillstreamError, MisuseError
 from millstream.model import TopicPartition
 from millstream.spark.load.decisions.cycles import Bounds
@@ -27,15 +28,11 @@ from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.points import Detail, Point, ignore
 from millstream.spark.load.report import LoadReport
 from millstream.spark.load.settings import LoadSettings
-from millstream.spark.sinks.capabilities import FindsRangeStart
-
-if TYPE_CHECKING:
-    from millstream.admin import Admin
+from millstream.spark.sinks.capabilities import FindsRangeStart, names_of
 
 log = logging.getLogger("millstream.spark.load")
 
 TARGET_FILE_SIZE: Final = 128 << 20
-_FORGET_SECONDS: Final = 2.0
 
 
 class Load:
@@ -116,8 +113,6 @@ class Load:
     # ---- starting: Spark, the group and the sink at the same time
 
     def _start(self, stack: ExitStack) -> LoadRun:
-        from millstream.admin import Admin
-
         settings = self._settings
         member = LoadMember(
             self._clients.member,
@@ -154,6 +149,7 @@ class Load:
             settings.starting,
             settings.fail_on_data_loss,
             settings.on_recreated,
+            names_of(self._sink),
         )
         planner = Planner(rules, topics, self._sink, self._aligned())
         self._run = LoadRun(context, lambda: session.get(self._stop), member, planner, self._stop)
@@ -163,8 +159,8 @@ class Load:
         """Delete the group of a load that was refused before its first commit, if it is empty."""
         if isinstance(error, Exception) and not isinstance(error, StoppedError):
             with suppress(MillstreamError):  # has members again, is gone, or may not be deleted
-                if not admin.group_offsets(self._group_id, timeout=_FORGET_SECONDS):
-                    admin.delete_groups(self._group_id, timeout=_FORGET_SECONDS)
+                if not admin.group_offsets(self._group_id, timeout=2.0):
+                    admin.delete_groups(self._group_id, timeout=2.0)
 
     def _session(self) -> Any:
         """The user's session, or what the user's function makes, called once."""

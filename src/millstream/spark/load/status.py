@@ -14,6 +14,7 @@ from millstream.spark.load.engine.planning import other_groups, situation_of
 from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.report import lost_values
 from millstream.spark.sinks.base import LostRange, Sink
+from millstream.spark.sinks.capabilities import names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> Lo
     standing = sink.standing(group_id, list(seen))
     committed = view.committed(group_id, seen)
     stable = _stable_ends(admin, committed, seen)
-    rules = Rules(group_id, sink.name)
+    rules = Rules(group_id, sink.name, known_as=names_of(sink))
     known = {one.topic for one in seen if standing[one].rows is not None}
     others = other_groups(sink, group_id, {one.topic for one in seen} - known)
     found: list[PartitionStatus] = []
@@ -144,7 +145,10 @@ def _note(
         return found.note
     if progress_of(situation.standing) is None:
         return "not loaded yet"
-    if found.repairs_group and author_of(situation.committed, rules.sink) is not Author.NO_ONE:
+    if (
+        found.repairs_group
+        and author_of(situation.committed, rules.sink, *rules.known_as) is not Author.NO_ONE
+    ):
         return "the group's offset will be repaired"
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from millstream.spark.sinks.base import Tables
+from millstream.spark.sinks.base import Sink, Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +49,18 @@ class WritesTopics(Protocol):
 
     def written_topics(self, servers: str) -> tuple[str, ...]:
         """The topics that the sink writes on the brokers at ``servers``."""
+
+
+@runtime_checkable
+class HasNames(Protocol):
+    """Has several names, such as paths: commits carry the first, and those with any of them are its own."""
+
+    names: tuple[str, ...]
+
+
+def names_of(sink: Sink) -> tuple[str, ...]:
+    """The names of a sink, the one that commits carry first."""
+    return sink.names if isinstance(sink, HasNames) else (sink.name,)
 
 
 @runtime_checkable

@@ -36,8 +36,7 @@ def texts(array: pa.Array) -> pa.Array:
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.binary())
     prepare: Callable[[Any], Any] = _headers if is_headers(array.type) else plain
-    # json has no decimals, and writing values one by one is slower.
-    encode = _exact if "decimal" in str(array.type) else lambda value: dumped(prepare(value))
+    encode = _exact if "decimal" in str(array.type) else lambda value: dumped(prepare(value))  # is faster
     encoded = [None if value is None else encode(value) for value in _values(array)]
     return pa.array(encoded, pa.binary())
 

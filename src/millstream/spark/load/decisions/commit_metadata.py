@@ -61,8 +61,8 @@ def read_commit_metadata(metadata: str) -> CommitMetadata | None:
     return CommitMetadata(cycle_id, parts[2], cycle_id != parts[1])
 
 
-def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
-    """Who committed this, seen from a load into ``sink``."""
+def author_of(committed: OffsetAndMetadata | None, *sink: str) -> Author:
+    """Who committed this, seen from a load into ``sink``, by all of its names."""
     if committed is None:
         return Author.NO_ONE
     if committed.metadata == RESET_METADATA:
@@ -71,6 +71,6 @@ def author_of(committed: OffsetAndMetadata | None, sink: str) -> Author:
     if written is None:
         return Author.STRANGER
     # A long sink name was truncated when it was written: truncate this one as well.
-    if str(replace(written, sink=sink)) != committed.metadata:
+    if committed.metadata not in (str(replace(written, sink=name)) for name in sink):
         return Author.OTHER_LOAD
     return Author.THIS_LOAD_STARTING if written.cycle_id == STARTING else Author.THIS_LOAD

@@ -47,6 +47,8 @@ class Rules:
     starting: str = "earliest"
     fail_on_data_loss: bool = True
     on_recreated: str = "fail"
+    known_as: tuple[str, ...] = ()
+    """Further names of the sink in commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def progress_of(standing: Standing) -> Progress | None:
 
 
 def _start(situation: Situation, rules: Rules) -> Start | Refusal:
-    author = author_of(situation.committed, rules.sink)
+    author = author_of(situation.committed, rules.sink, *rules.known_as)
     progress = progress_of(situation.standing)
     if progress is not None:
         return _resumed(situation, rules, progress, author)
@@ -224,7 +226,7 @@ def other_sink(
 
     It concerns every member that loads partitions of the topic: each sink would get only a part.
     """
-    if committed is None or author_of(committed, rules.sink) is not Author.OTHER_LOAD:
+    if committed is None or author_of(committed, rules.sink, *rules.known_as) is not Author.OTHER_LOAD:
         return None
     return _other_sink(partition, committed, rules)
 
@@ -317,7 +319,10 @@ def _recreated(situation: Situation, rules: Rules) -> Start | Refusal:
             of_topic=True,
         )
     start = situation.log_start
-    if author_of(situation.committed, rules.sink) is Author.RESET and situation.committed is not None:
+    if (
+        author_of(situation.committed, rules.sink, *rules.known_as) is Author.RESET
+        and situation.committed is not None
+    ):
         start = situation.committed.offset
     note = f"{where}: the topic was recreated; its new records are added from {start} on"
     found = Start(start, anchors=True, repairs_group=True, group_first=True, note=note)

@@ -41,6 +41,7 @@ from millstream.spark.load.points import Detail, Observer, Point, ignore
 from millstream.spark.load.report import LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
+from millstream.spark.sinks.capabilities import names_of
 
 log = logging.getLogger("millstream.spark.load")
 
@@ -311,8 +312,7 @@ class LoadRun:
         arguments = (self._spark, context.task_settings, pieces, context.sink.writer(detail.cycle_id), tag)
         if not context.watched:
             return context.pipeline.run(*arguments)
-        running = partial(context.observer, Point.TASKS_RUNNING, detail)
-        with TaskWatch(self._spark, running) as self._watch:
+        with TaskWatch(self._spark, partial(context.observer, Point.TASKS_RUNNING, detail)) as self._watch:
             self._under_way = sum(one.offsets for one in ranges)
             return context.pipeline.run(*arguments)
 
@@ -347,7 +347,8 @@ class LoadRun:
 
         Nothing is lost then: the next plan repairs the group from the sink.
         """
-        metadata = str(CommitMetadata(cycle_id, self._context.sink.name, self._context.read_committed))
+        context = self._context
+        metadata = str(CommitMetadata(cycle_id, names_of(context.sink)[0], context.read_committed))
         try:
             self._member.commit(
                 {one: OffsetAndMetadata(offset, metadata) for one, offset in offsets.items()},

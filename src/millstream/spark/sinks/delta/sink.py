@@ -82,6 +82,7 @@ class DeltaSink:
             raise ConfigError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
         self._typed = typed
         self._directory = Path(typed.removeprefix("file://")).absolute()
+        self.names = (f"delta:{self._directory.resolve()}", f"delta:{typed}")
         self._target = target_file_size
         self._compression = compression
         self._tables: Tables | None = None
