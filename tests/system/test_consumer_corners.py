@@ -8,6 +8,7 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.consumer import Consumer, RebalanceListener
+from millstream.errors import InvalidTopicError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
@@ -141,3 +142,36 @@ def test_a_partition_that_moves_during_a_loop_is_committed_first(
             until(lambda: [each.offset for each in other.records][-1:] == [49], "it has read all")
             offsets = [each.offset for each in other.records]
             assert offsets == list(range(first, 50)), "nothing is read twice"
+
+
+# --- closing
+
+
+def test_a_close_without_time_still_revokes_and_leaves(
+    bootstrap_servers: str, admin: Admin, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic()
+    told: list[list[TopicPartition]] = []
+
+    class Listener(RebalanceListener):
+        def on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            told.append(partitions)
+
+    consumer = consumer_of(bootstrap_servers, group, session_timeout_ms=300_000, enable_auto_commit=False)
+    consumer.subscribe([topic], listener=Listener())
+    poll_until(consumer, consumer.assignment, "it has joined")
+    consumer.close(timeout=0)
+    assert told == [[TopicPartition(topic, 0)]]
+    until(lambda: not admin.describe_group(group).members, "it has left")
+
+
+# --- topics that cannot be
+
+
+def test_an_illegal_topic_name_is_an_error_at_once(bootstrap_servers: str) -> None:
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        with pytest.raises(InvalidTopicError, match="no such/topic"):
+            consumer.partitions_for("no such/topic", timeout=SECONDS)
+        with pytest.raises(InvalidTopicError, match="no such/topic"):
+            consumer.end_offsets([TopicPartition("no such/topic", 0)], timeout=SECONDS)
+        assert consumer.partitions_for("none") == []

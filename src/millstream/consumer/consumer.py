@@ -278,8 +278,11 @@ class Consumer:
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """The partitions of a topic, ready for ``assign``; none where there is no such topic."""
         with self._alone:
-            info = self._session.calls.cluster([topic], self._deadline(timeout)).topic(topic)
-            return [] if info is None else [each.topic_partition for each in info.partitions]
+            cluster = self._session.calls.cluster([topic], self._deadline(timeout))
+            info, error = cluster.topic(topic), cluster.errors.get(topic)
+        if error is not None and not error.retriable:
+            raise error
+        return [] if info is None else [each.topic_partition for each in info.partitions]
 
     def topics(self, timeout: float | None = None) -> list[str]:
         """The names of all topics, internal ones included."""

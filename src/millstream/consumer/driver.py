@@ -351,12 +351,16 @@ class ConsumerDriver:
             return diagnose(self._config, self._client, self._cores)
 
     def end(self) -> None:
-        """End the fetch sessions at the brokers, without waiting for their answers."""
+        """Send LeaveGroup if it is due, and end the fetch sessions, without waiting for the answers."""
         with self.lock:
             sends = self._fetcher.close()
         self._client.submit(lambda: self._send_last(sends))
 
     def _send_last(self, sends: Iterable[Send]) -> None:
+        if self._member is not None:
+            with self.lock:
+                for due in self._member.poll(self._client.now_ms()):
+                    self._send(self._member, due)
         for send in sends:
             ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - no one waits
             self._client.send(self._node_id(send), send.request_type, send.build, ignore, ignore)

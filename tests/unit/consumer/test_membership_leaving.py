@@ -14,6 +14,7 @@ from millstream.errors import (
     UnsupportedVersionError,
 )
 from millstream.wire.messages.groups import (
+    FindCoordinatorRequest,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
@@ -57,6 +58,18 @@ def test_a_leave_is_repeated_until_the_deadline() -> None:
     hand.find()
     hand.answer(LeaveGroupRequest, LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     hand.after(5_000)
+    assert hand.membership.is_closed
+
+
+def test_close_does_not_wait_for_a_coordinator_that_cannot_be_found() -> None:
+    hand = Hand(settings())
+    hand.settle()
+    hand.membership.close(hand.now_ms, hand.now_ms + 5_000)
+    hand.step()
+    hand.fail(LeaveGroupRequest, NetworkError())
+    assert not hand.membership.is_closed, "it may have moved"
+    hand.after(100)
+    hand.fail(FindCoordinatorRequest, NetworkError())
     assert hand.membership.is_closed
 
 

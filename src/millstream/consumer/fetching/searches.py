@@ -105,7 +105,10 @@ class OffsetSearches:
                 continue
             leader = self._context.positions.leader(partition)
             if leader is None:
-                missing = LeaderNotAvailableError(f"no leader of {partition} is known")
+                known = (
+                    self._context.positions.cluster.errors if one.failures else {}
+                )  # once it was refreshed
+                missing = known.get(partition.topic) or LeaderNotAvailableError(f"no leader of {partition}")
                 self._retry_or_give_up(search, partition, missing, now_ms)
             else:
                 by_leader[leader.node_id][partition] = OffsetQuery(one.timestamp, leader.epoch)

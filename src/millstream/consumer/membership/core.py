@@ -47,6 +47,8 @@ from millstream.wire.schema import Response
 
 _POLL_MORE_OFTEN: Final = "raise it, or handle fewer records at a time (max_poll_records)"
 
+_LAST_SEND_MS: Final = 1000  # LeaveGroup is sent even if close() has no time to wait for the answer
+
 
 class Membership:
     """One member of one group, from the first subscription to the end."""
@@ -90,8 +92,9 @@ class Membership:
 
     @property
     def is_closed(self) -> bool:
-        """After ``close``: whether nothing is left to be done."""
-        return self._state.phase is MemberPhase.CLOSED and not self._state.leaves.pending
+        """After ``close``: whether nothing is left to be done, or there is no coordinator to do it with."""
+        state = self._state
+        return state.phase is MemberPhase.CLOSED and (not state.leaves.pending or state.lookup.is_failing)
 
     def waiting(self) -> Waiting:
         """What this member waits for, for ``diagnose``."""
@@ -123,7 +126,7 @@ class Membership:
     def close(self, now_ms: int, deadline_ms: int) -> None:
         """Leave and end. Commit first. Go on polling until ``is_closed``, or until the deadline."""
         self._state.closing = True
-        self._give_up("the consumer is being closed", now_ms, deadline_ms)
+        self._give_up("the consumer is being closed", now_ms, max(deadline_ms, now_ms + _LAST_SEND_MS))
 
     def _give_up(self, reason: str, now_ms: int, deadline_ms: int) -> None:
         state = self._state

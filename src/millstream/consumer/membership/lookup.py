@@ -30,6 +30,11 @@ class CoordinatorLookup:
         """Since when the coordinator has been missing."""
         self.reason = ""
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether it was lost, and could not be found since."""
+        return self.node is None and self._failures > 1
+
     def due(self, now_ms: int) -> bool:
         return self.node is None and not self.in_flight and now_ms >= self.retry_at_ms
 

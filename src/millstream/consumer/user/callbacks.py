@@ -75,11 +75,13 @@ class UserCallbacks:
         driver.leave(deadline.remaining_ms)
         # Callbacks may follow each other: those of a rebalance in progress, then on_revoked.
         failure: Exception | None = None
-        while not driver.has_left and not deadline.is_over:
+        while True:
             try:
                 self.run_rebalances(consumer)
             except Exception as error:  # noqa: BLE001 - raised once the member has left
                 failure = failure or error
+            if driver.has_left or deadline.is_over:
+                break
             self._waits.wait(
                 lambda: driver.has_left or bool(driver.callbacks) or None, deadline, interruptible=False
             )
