@@ -47,8 +47,6 @@ from millstream.wire.schema import Response
 
 _POLL_MORE_OFTEN: Final = "raise it, or handle fewer records at a time (max_poll_records)"
 
-_LAST_SEND_MS: Final = 1000  # LeaveGroup is sent even if close() has no time to wait for the answer
-
 
 class Membership:
     """One member of one group, from the first subscription to the end."""
@@ -126,7 +124,8 @@ class Membership:
     def close(self, now_ms: int, deadline_ms: int) -> None:
         """Leave and end. Commit first. Go on polling until ``is_closed``, or until the deadline."""
         self._state.closing = True
-        self._give_up("the consumer is being closed", now_ms, max(deadline_ms, now_ms + _LAST_SEND_MS))
+        # LeaveGroup is sent even without time to wait for the answer.
+        self._give_up("the consumer is being closed", now_ms, max(deadline_ms, now_ms + 1000))
 
     def _give_up(self, reason: str, now_ms: int, deadline_ms: int) -> None:
         state = self._state

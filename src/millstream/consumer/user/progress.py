@@ -93,10 +93,7 @@ class UserProgress:
         return behind + offset - waiting[0]
 
     def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
-        """End the iteration: move the positions back, so that its remaining records are read again.
-
-        With ``partitions``, only if it holds records of one of them.
-        """
+        """End an iteration that holds records of ``partitions`` (none: any): its rest is read again."""
         if not self.iteration:
             return
         rest = self.iteration.first_offsets()

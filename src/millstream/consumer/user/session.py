@@ -67,10 +67,7 @@ class ConsumerSession:
 
     @contextmanager
     def changing(self, partitions: Collection[TopicPartition] = ()) -> Iterator[None]:
-        """As ``opened``, to change how ``partitions`` are read, or all; wakes the I/O thread after.
-
-        Ends an iteration that holds records of them first.
-        """
+        """As ``opened``, to change how ``partitions`` (none: all) are read; ends an iteration over them."""
         with self.opened():
             self.progress.give_back(partitions)
             try:
