@@ -21,7 +21,7 @@ from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
 from millstream.broker.metrics import MetricReading
 from millstream.broker.request_context import RequestContext
-from millstream.broker.topics import OFFSETS_TOPIC, Partition, ServedTopics, Topic
+from millstream.broker.served_topics import OFFSETS_TOPIC, Partition, ServedTopics, Topic
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
 from millstream.model import TopicPartition
 from millstream.net.reactor import Reactor, Timer

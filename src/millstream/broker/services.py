@@ -19,8 +19,8 @@ from millstream.broker.maintenance import Maintenance
 from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import ServedTopics, Topic
 from millstream.broker.settings import BrokerSettings
-from millstream.broker.topics import ServedTopics, Topic
 from millstream.errors import KafkaStorageError
 from millstream.net.reactor import Reactor
 

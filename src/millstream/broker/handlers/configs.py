@@ -14,8 +14,8 @@ from millstream.broker.log.config import (
     TopicSetting,
 )
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Topic
 from millstream.broker.services import Services
-from millstream.broker.topics import Topic
 from millstream.errors import (
     BrokerError,
     ConfigError,

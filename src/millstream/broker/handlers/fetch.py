@@ -11,8 +11,8 @@ from typing import Final
 from millstream.broker.dispatch import handles
 from millstream.broker.fetch_sessions import CachedPartition, FetchContext, Key
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Partition
 from millstream.broker.services import Services
-from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, ErrorCode, OffsetOutOfRangeError
 from millstream.net.reactor import Timer
 from millstream.wire.messages.fetch import (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Topic
 from millstream.broker.services import Services
-from millstream.broker.topics import Topic
 from millstream.errors import ErrorCode
 from millstream.wire.messages.log_dirs import (
     ALTER_REPLICA_LOG_DIRS,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Topic
 from millstream.broker.services import Services
-from millstream.broker.topics import Topic
 from millstream.errors import BrokerError, ConfigError, ErrorCode
 from millstream.wire.messages.metadata import (
     DESCRIBE_CLUSTER,

@@ -6,8 +6,8 @@ from typing import Final
 
 from millstream.broker.dispatch import handles
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Partition
 from millstream.broker.services import Services
-from millstream.broker.topics import Partition
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode
 from millstream.wire.messages.offsets import (
     LIST_OFFSETS,

@@ -12,8 +12,8 @@ from millstream.broker.dispatch import handles
 from millstream.broker.flusher import SyncableLog
 from millstream.broker.log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import Partition, Topic
 from millstream.broker.services import Services
-from millstream.broker.topics import Partition, Topic
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, KafkaStorageError, UnsupportedMagic
 from millstream.wire.messages.produce import (
     INIT_PRODUCER_ID,

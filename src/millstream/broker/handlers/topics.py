@@ -8,8 +8,8 @@ from typing import Final
 from millstream.broker.dispatch import handles
 from millstream.broker.handlers.configs import topic_config_values
 from millstream.broker.request_context import RequestContext
+from millstream.broker.served_topics import OFFSETS_TOPIC, Topic
 from millstream.broker.services import Services
-from millstream.broker.topics import OFFSETS_TOPIC, Topic
 from millstream.errors import (
     BrokerError,
     ConfigError,

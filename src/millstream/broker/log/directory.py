@@ -25,7 +25,7 @@ from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.loading import RecoveryReport
 from millstream.broker.log.segments.segment import FilePool
-from millstream.broker.log.topics import StoredTopic, TopicStore
+from millstream.broker.log.topic_store import StoredTopic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError
 from millstream.model import TopicPartition
 

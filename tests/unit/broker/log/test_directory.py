@@ -17,7 +17,7 @@ from millstream.broker.log.config import LogConfig
 from millstream.broker.log.directory import DirectoryIdentity, LogDirectory, parse_partition_directory
 from millstream.broker.log.files import Files
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.topics import StoredTopic, TopicStore, check_topic_name
+from millstream.broker.log.topic_store import StoredTopic, TopicStore, check_topic_name
 from millstream.errors import ConfigError, DataDirectoryLockedError, InvalidTopicError, KafkaStorageError
 from millstream.model import TopicPartition
 from tests.unit.broker.log.faults import CountingFiles, FaultyFiles

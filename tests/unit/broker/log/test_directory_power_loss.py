@@ -10,7 +10,7 @@ import pytest
 
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
-from millstream.broker.log.topics import StoredTopic
+from millstream.broker.log.topic_store import StoredTopic
 from millstream.model import TopicPartition
 from tests.unit.broker.log.faults import PowerCut, PowerLossFiles
 from tests.unit.broker.log.support import NOW, make_batch, read_all

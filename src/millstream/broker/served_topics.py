@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.directory import LogDirectory
 from millstream.broker.log.partition import PartitionLog
-from millstream.broker.log.topics import StoredTopic, check_topic_name
+from millstream.broker.log.topic_store import StoredTopic, check_topic_name
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import (
     ErrorCode,
