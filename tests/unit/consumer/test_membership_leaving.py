@@ -225,10 +225,11 @@ def test_a_refused_commit_tells_about_the_membership() -> None:
 
 def test_waiting_says_it_in_words() -> None:
     hand = Hand(settings())
+    assert hand.membership.waiting().words(hand.now_ms) == "poll() must be called", "since when is not known"
     hand.poll()
     hand.find(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     words = hand.membership.waiting().words(hand.now_ms + 2_500)
-    assert words.startswith("the group's coordinator has not been found, for ")
+    assert words.startswith("the group's coordinator has not been found, for 2.5 s now")
     hand.after(100)
     hand.find()
     assert hand.membership.waiting().what is Wait.MEMBERS

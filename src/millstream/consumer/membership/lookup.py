@@ -26,8 +26,8 @@ class CoordinatorLookup:
         self.in_flight = False
         """FindCoordinator is in flight."""
         self.retry_at_ms = 0
-        self.since_ms = 0
-        """Since when the coordinator has been missing."""
+        self.since_ms: int | None = None
+        """Since when the coordinator has been missing; None before the first lookup failed."""
         self.reason = ""
 
     @property
@@ -46,8 +46,8 @@ class CoordinatorLookup:
 
     def failed(self, reason: str, now_ms: int) -> None:
         """The lookup failed; ask again after a back-off."""
-        self.in_flight = False
-        self.reason = reason
+        self.in_flight, self.reason = False, reason
+        self.since_ms = now_ms if self.since_ms is None else self.since_ms
         self._failures += 1
         self.retry_at_ms = now_ms + self._delay_ms(self._failures)
 

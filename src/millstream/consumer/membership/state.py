@@ -54,7 +54,7 @@ class MemberState:
         self.ownership = Ownership(emit)
 
         self.phase = MemberPhase.UNJOINED
-        self.since_ms = 0
+        self.since_ms: int | None = None
         self.who = GroupMetadata(config.group_id, group_instance_id=config.group_instance_id)
         self.error: MillstreamError | None = None
         self.loss_reason = ""

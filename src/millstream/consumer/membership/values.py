@@ -155,12 +155,12 @@ class Waiting:
     """What a membership waits for, since when, and what is known about the cause."""
 
     what: Wait
-    since_ms: int
+    since_ms: int | None
     detail: str = ""
 
     def words(self, now_ms: int) -> str:
         """One sentence without its full stop, for ``diagnose()``."""
         detail = f" ({self.detail})" if self.detail else ""
-        if self.what in (Wait.NOTHING, Wait.SUBSCRIPTION, Wait.CLOSED):
+        if self.since_ms is None or self.what in (Wait.NOTHING, Wait.SUBSCRIPTION, Wait.CLOSED):
             return f"{self.what.value}{detail}"
         return f"{self.what.value}, for {max(0, now_ms - self.since_ms) / 1000:.1f} s now{detail}"
