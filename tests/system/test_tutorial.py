@@ -50,12 +50,12 @@ def test_it_works_as_written(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout
 
-        shown = type_in(commands["3. A topic with something in it"])
+        shown = type_in(commands["3. Create and fill a topic"])
         assert shown.count('"price"') == 4
-        loaded = type_in(commands["5. A table"])
+        loaded = type_in(commands["5. Load it into a table"])
         assert 'expected DOUBLE, got string "free"' in loaded
         assert "check failed: price > 0" in loaded
-        looked = type_in(commands["6. Look at it"])
+        looked = type_in(commands["6. Query the table"])
         assert "Brazil" in looked and "Kenya" in looked and "Norway" not in looked
         program = programs["7. The same from Python"].replace("localhost:9092", broker.bootstrap_servers)
         (tmp_path / "same.py").write_text(program)
