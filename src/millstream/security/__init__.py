@@ -1,0 +1,1 @@
+"""What secured clients and brokers share: SASL exchanges, and certificates and keys for TLS."""
