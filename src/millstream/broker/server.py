@@ -21,6 +21,7 @@ from millstream.broker.request_context import RequestContext
 from millstream.errors import ConfigError, CorruptMessage, MillstreamError
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import READABLE, Reactor
+from millstream.net.transport import PlainTransport
 from millstream.wire.frames import (
     RequestHeader,
     UnknownRequestError,
@@ -58,7 +59,7 @@ class ClientConnection:
         self._waiting: deque[RequestContext] = deque()
         self.connection = FrameConnection(
             server.reactor,
-            sock,
+            PlainTransport(sock),
             self,
             max_frame_bytes=server.max_request_bytes,
             account=server.memory,

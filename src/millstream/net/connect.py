@@ -11,6 +11,7 @@ from typing import Any
 
 from millstream.net.connection import FrameConnection, FrameHandler
 from millstream.net.reactor import WRITABLE, Reactor, Timer
+from millstream.net.transport import PlainTransport
 
 Address = tuple[socket.AddressFamily, Any]
 
@@ -129,7 +130,7 @@ class PendingConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = FrameConnection(
             self._reactor,
-            sock,
+            PlainTransport(sock),
             self._handler,
             max_frame_bytes=self._max_frame_bytes,
             eager_bytes=min(self._max_frame_bytes, _EAGER_BYTES),

@@ -1,34 +1,28 @@
-"""Framed messages over a non-blocking socket: four bytes of size, then that many bytes.
+"""Framed messages over a transport: four bytes of size, then that many bytes.
 
 Receiving: small frames are cut out of one buffer that all connections of a thread share. A large frame has
 its own memory, which grows only as its bytes arrive, so that a claimed size alone costs nothing. A client,
 which receives one large frame after another, reuses their memory (see ``wire.memory``).
-Sending: chunks are queued and sent at the end of the loop's turn, many replies in one system call. A slice of
-a file goes from the page cache to the socket without passing through Python.
+Sending: chunks are queued and sent at the end of the loop's turn, many replies in one system call. The
+transport decides how: a slice of a file goes from the page cache to a plain socket without passing through
+Python.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from millstream.errors import CorruptMessage
 from millstream.net.reactor import READABLE, WRITABLE, Reactor
+from millstream.net.transport import Transport
 from millstream.wire.memory import RecycledMemory
-from millstream.wire.slices import FileSlice
 
 log = logging.getLogger("millstream.net")
-
-_MAX_BUFFERS: Final = 64
-"""Buffers for one ``sendmsg``; the kernel's own limit is 1024."""
-_SMALL_SLICE: Final = 64 * 1024
-"""A shorter slice of a file is cheaper to read and send with other chunks than to send by ``sendfile``."""
-_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class FrameHandler(Protocol):
@@ -52,12 +46,12 @@ class MemoryAccount(Protocol):
 
 
 class FrameConnection:
-    """One connected socket. Belongs to its reactor's thread."""
+    """One connection. Belongs to its reactor's thread."""
 
     def __init__(
         self,
         reactor: Reactor,
-        sock: socket.socket,
+        transport: Transport,
         handler: FrameHandler,
         *,
         max_frame_bytes: int,
@@ -71,8 +65,8 @@ class FrameConnection:
         ``on_drained``: called when everything is sent while reading is paused.
         """
         self._reactor = reactor
-        self._sock = sock
-        self._fd = sock.fileno()
+        self._transport = transport
+        self._fd = transport.sock.fileno()
         self._handler = handler
         self._max_frame_bytes = max_frame_bytes
         self._eager_bytes = eager_bytes
@@ -91,6 +85,7 @@ class FrameConnection:
         self.unsent_bytes = 0
         self.last_read_ms = reactor.now_ms()
         reactor.watch(self._fd, READABLE, self._ready)
+        self._receive_waiting()
 
     # --- the owner's side
 
@@ -122,6 +117,7 @@ class FrameConnection:
         if not self._reading and self._open:
             self._reading = True
             self._set_interest(self._interest | READABLE)
+            self._receive_waiting()
 
     def close(self, error: Exception | None = None) -> None:
         """Close now. Unsent data is dropped, and ``closed`` is called before this returns."""
@@ -129,7 +125,7 @@ class FrameConnection:
             return
         self._open = False
         self._reactor.unwatch(self._fd)
-        self._sock.close()
+        self._transport.close()
         self._queue.clear()
         self.unsent_bytes = 0
         self._drop_frame()
@@ -148,14 +144,26 @@ class FrameConnection:
         except CorruptMessage as error:
             self.close(error)
 
+    def _receive_waiting(self) -> None:
+        """Receive, in this turn, what the transport holds already: no readiness of the socket tells of it."""
+        if self._transport.has_received:
+            self._reactor.defer(lambda: self._ready(READABLE) if self._open and self._reading else None)
+
     def _receive(self) -> None:
         if not self._reading:
             # Nothing is read now, so this event is an error or the peer's close.
-            self.close(_socket_error(self._sock))
+            self.close(_socket_error(self._transport.sock))
             return
+        self._receive_once()
+        while self._transport.has_received and self._open and self._reading:
+            self._receive_once()
+        if self._transport.has_unsent:  # TLS answers some messages itself, such as a change of keys
+            self._flush()
+
+    def _receive_once(self) -> None:
         target = self._frame[self._frame_filled :] if self._frame is not None else self._reactor.scratch
         try:
-            count = self._sock.recv_into(target)
+            count = self._transport.receive_into(target)
         except (BlockingIOError, InterruptedError):
             return
         if count == 0:
@@ -243,9 +251,8 @@ class FrameConnection:
         if not self._open:
             return
         try:
-            while self._queue:
-                sent = self._send_some()
-                self.unsent_bytes -= sent
+            while self._queue or self._transport.has_unsent:
+                self.unsent_bytes -= self._transport.send(self._queue)
         except (BlockingIOError, InterruptedError):
             self._set_interest(self._interest | WRITABLE)
             return
@@ -256,47 +263,6 @@ class FrameConnection:
         # Also without a wait: the socket may take at once what made the owner stop reading.
         if not self._reading and self._on_drained is not None:
             self._on_drained()
-
-    def _send_some(self) -> int:
-        head = self._queue[0]
-        if isinstance(head, FileSlice):
-            if len(head) > _SMALL_SLICE:
-                return self._send_file(head)
-            self._queue[0] = head = head.read()
-        buffers = []
-        more = 0
-        for index, chunk in enumerate(self._queue):
-            if isinstance(chunk, FileSlice):
-                if len(chunk) > _SMALL_SLICE:
-                    more = _MORE
-                    break
-                self._queue[index] = chunk = chunk.read()
-            buffers.append(chunk)
-            if len(buffers) == _MAX_BUFFERS:
-                break
-        sent = self._sock.sendmsg(buffers, (), more)
-        self._take_sent(sent)
-        return sent
-
-    def _send_file(self, piece: FileSlice) -> int:
-        sent = os.sendfile(self._fd, piece.fileno(), piece.offset, len(piece))
-        if sent == 0:
-            raise OSError(errno.EIO, "a log file ended before the slice that was to be sent")
-        if sent == len(piece):
-            self._queue.popleft()
-        else:
-            self._queue[0] = piece.after(sent)
-        return sent
-
-    def _take_sent(self, sent: int) -> None:
-        queue = self._queue
-        while sent:
-            head = queue[0]
-            if len(head) > sent:
-                queue[0] = memoryview(head)[sent:]
-                return
-            sent -= len(head)
-            queue.popleft()
 
     def _set_interest(self, interest: int) -> None:
         if interest != self._interest and self._open:

@@ -17,6 +17,7 @@ from millstream.errors import CorruptMessage
 from millstream.net.connect import PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor
+from millstream.net.transport import PlainTransport
 from millstream.wire.slices import FileSlice
 from tests.waiting import SECONDS, until
 
@@ -52,7 +53,11 @@ class Pair:
         ours.setblocking(False)
         self.handler = Recorder()
         self.connection = FrameConnection(
-            self.reactor, ours, self.handler, max_frame_bytes=max_frame_bytes, eager_bytes=eager_bytes
+            self.reactor,
+            PlainTransport(ours),
+            self.handler,
+            max_frame_bytes=max_frame_bytes,
+            eager_bytes=eager_bytes,
         )
         self.thread = threading.Thread(target=self.reactor.run)
         self.thread.start()
