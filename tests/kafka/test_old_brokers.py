@@ -12,7 +12,9 @@ import pytest
 
 from millstream import Admin, Consumer, EmbeddedBroker, Producer, TopicPartition
 from millstream.errors import UnsupportedVersionError
-from millstream.wire.messages.configs import INCREMENTAL_ALTER_CONFIGS
+from millstream.wire.messages.api_versions import API_VERSIONS
+from millstream.wire.messages.cluster import DESCRIBE_QUORUM
+from millstream.wire.messages.configs import INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 from millstream.wire.messages.fetch import FETCH
 from millstream.wire.messages.group_admin import DELETE_GROUPS
 from millstream.wire.messages.group_offsets import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
@@ -20,7 +22,7 @@ from millstream.wire.messages.groups import FIND_COORDINATOR, HEARTBEAT, JOIN_GR
 from millstream.wire.messages.log_dirs import DESCRIBE_LOG_DIRS
 from millstream.wire.messages.metadata import DESCRIBE_CLUSTER, METADATA
 from millstream.wire.messages.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
-from millstream.wire.messages.produce import PRODUCE
+from millstream.wire.messages.produce import DESCRIBE_PRODUCERS, PRODUCE
 from millstream.wire.messages.topics import CREATE_PARTITIONS, DELETE_RECORDS
 from millstream.wire.schema import Api
 from tests.kafka.frame_proxy import FrameProxy
@@ -90,6 +92,9 @@ def _poll_until_an_error(consumer: Consumer) -> None:
         ),
         (DESCRIBE_CLUSTER, lambda admin: admin.describe_cluster(), r"DescribeCluster.*2\.8"),
         (DESCRIBE_LOG_DIRS, lambda admin: admin.describe_log_dirs(), r"DescribeLogDirs.*1\.0"),
+        (DESCRIBE_PRODUCERS, lambda admin: admin.describe_producers([T0]), r"DescribeProducers.*2\.8"),
+        (DESCRIBE_QUORUM, lambda admin: admin.describe_quorum(), r"DescribeQuorum.*3\.3"),
+        (LIST_CONFIG_RESOURCES, lambda admin: admin.list_config_resources(), r"ListConfigResources.*4\.1"),
     ],
     ids=lambda value: value.name if isinstance(value, Api) else "",
 )
@@ -109,3 +114,23 @@ def test_the_record_with_the_largest_timestamp() -> None:
         pytest.raises(UnsupportedVersionError, match=r"max_timestamp.*3\.0"),
     ):
         admin.list_offsets([T0], "max_timestamp")
+
+
+@pytest.mark.parametrize(
+    ("api", "highest", "call", "words"),
+    [
+        (LIST_CONFIG_RESOURCES, 0, lambda admin: admin.list_config_resources(), r"4\.1"),
+        (API_VERSIONS, 2, lambda admin: admin.describe_features(), r"2\.7"),
+        (LEAVE_GROUP, 2, lambda admin: admin.remove_members("g", member_ids="m"), r"2\.4"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Api) else "",
+)
+def test_versions_that_cannot_say_it(
+    api: Api, highest: int, call: Callable[[Admin], object], words: str
+) -> None:
+    with (
+        old_broker({api.key: highest}) as servers,
+        Admin(bootstrap_servers=servers) as admin,
+        pytest.raises(UnsupportedVersionError, match=words),
+    ):
+        call(admin)

@@ -9,8 +9,10 @@ from typing import Self, overload
 from millstream.admin import cluster as cluster_calls
 from millstream.admin import committed as committed_calls
 from millstream.admin import configs as config_calls
+from millstream.admin import controller as controller_calls
 from millstream.admin import groups as group_calls
 from millstream.admin import offsets as offset_calls
+from millstream.admin import producers as producer_calls
 from millstream.admin import topics as topic_calls
 from millstream.admin.call import AdminCall, Partitions, names_of
 from millstream.admin.configs import ConfigEntries, Resource
@@ -18,12 +20,16 @@ from millstream.admin.offsets import OffsetSpec
 from millstream.admin.resets import ResetTarget, reset_offsets
 from millstream.admin.values import (
     ClusterDescription,
+    ConfigResource,
     CreatedTopic,
+    Features,
     GroupDescription,
     GroupListing,
     LogDirDescription,
     NewTopic,
     OffsetReset,
+    ProducerState,
+    QuorumDescription,
     TopicDescription,
 )
 from millstream.client.client import Client
@@ -200,6 +206,12 @@ class Admin:
             self._call(timeout), Resource.BROKER, [str(broker_id)], changes, validate_only=validate_only
         )
 
+    def list_config_resources(
+        self, types: str | Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> list[ConfigResource]:
+        """What has settings, sorted; with ``types`` (topic, broker, group, ...), only those."""
+        return config_calls.list_config_resources(self._call(timeout), types)
+
     # -- groups
 
     def list_groups(
@@ -226,6 +238,22 @@ class Admin:
         Raises NonEmptyGroupError for a group with members, and GroupIdNotFoundError.
         """
         group_calls.delete_groups(self._call(timeout), groups)
+
+    def remove_members(
+        self,
+        group: str,
+        *,
+        instance_ids: str | Iterable[str] | None = None,
+        member_ids: str | Iterable[str] | None = None,
+        reason: str | None = None,
+        timeout: float | None = None,
+    ) -> list[str]:
+        """Remove members from a group, by instance id or member id; without either, all. Returns their ids.
+
+        Their partitions go to the others at once, as after a crash of a static member. A member that still
+        runs joins again. Raises GroupIdNotFoundError, and UnknownMemberIdError for an id that is not there.
+        """
+        return group_calls.remove_members(self._call(timeout), group, instance_ids, member_ids, reason)
 
     def group_offsets(
         self, group: str, partitions: Partitions | None = None, *, timeout: float | None = None
@@ -292,6 +320,29 @@ class Admin:
         ``isolation_level="read_committed"``, the end of a log is the start of its first open transaction.
         """
         return offset_calls.list_offsets(self._call(timeout), partitions, spec, isolation_level)
+
+    def describe_producers(
+        self, partitions: Partitions, *, timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """The idempotent and transactional producers that each partition's leader remembers."""
+        return producer_calls.describe_producers(self._call(timeout), partitions)
+
+    def elect_leaders(
+        self, partitions: Partitions | None = None, *, unclean: bool = False, timeout: float | None = None
+    ) -> list[TopicPartition]:
+        """Make the preferred replica lead each partition (default: all); returns those with a new leader.
+
+        With ``unclean``, a partition without a leader gets any live replica, which may lack records.
+        """
+        return controller_calls.elect_leaders(self._call(timeout), partitions, unclean=unclean)
+
+    def describe_features(self, *, timeout: float | None = None) -> Features:
+        """The features of the cluster, such as ``metadata.version``; the embedded broker has none."""
+        return controller_calls.describe_features(self._call(timeout))
+
+    def describe_quorum(self, *, timeout: float | None = None) -> QuorumDescription:
+        """The controllers that keep the cluster's metadata. The embedded broker is a quorum of one."""
+        return controller_calls.describe_quorum(self._call(timeout))
 
     def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
         """The cluster's id, its brokers and its controller."""

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: describe and alter them."""
+"""Settings of topics and brokers: describe and alter them, and list what has any."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from millstream.admin.call import AdminCall, Outcome, outcome_of
-from millstream.admin.values import ConfigEntry, config_text
+from millstream.admin.values import ConfigEntry, ConfigResource, config_text
 from millstream.client.targets import AnyNode, Node, Target
-from millstream.errors import MisuseError
+from millstream.errors import MisuseError, UnsupportedVersionError, raise_for_code
+from millstream.suggestions import did_you_mean
 from millstream.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -19,6 +20,8 @@ from millstream.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 V = TypeVar("V")
@@ -31,6 +34,9 @@ class Resource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class _Operation(IntEnum):
@@ -101,6 +107,35 @@ def alter_configs(
         return {result.resource_name: _outcome(kind, result, None) for result in response.responses}
 
     call.each(resources, ask)
+
+
+def list_config_resources(call: AdminCall, types: str | Iterable[str] | None) -> list[ConfigResource]:
+    """What has settings, sorted: of some types, or of all."""
+    wanted = [_resource(name) for name in ([types] if isinstance(types, str) else types or ())]
+
+    def build(version: int) -> ListConfigResourcesRequest:
+        if version < 1:  # it would list client metrics only
+            raise UnsupportedVersionError("ListConfigResources version 1 needs Kafka 4.1 or later")
+        return ListConfigResourcesRequest(resource_types=[int(each) for each in wanted])
+
+    def check(response: ListConfigResourcesResponse) -> None:
+        raise_for_code(response.error_code, "listing what has settings")
+
+    found = call.send(AnyNode(), ListConfigResourcesResponse, build, check).config_resources
+    known = {int(each): each.name.lower() for each in Resource}
+    return sorted(
+        ConfigResource(known.get(each.resource_type, str(each.resource_type)), each.resource_name)
+        for each in found
+    )
+
+
+def _resource(name: str) -> Resource:
+    try:
+        return Resource[name.upper()]
+    except KeyError:
+        known = [each.name.lower() for each in Resource]
+        hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
+        raise MisuseError(f"{name!r} is not a type of resource: {hint}") from None
 
 
 def _outcome(kind: Resource, result: Any, value: V) -> Outcome[V]:

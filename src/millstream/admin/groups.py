@@ -1,4 +1,4 @@
-"""Consumer groups: list, describe and delete them."""
+"""Consumer groups: list, describe and delete them, and remove their members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from millstream.admin.committed import committed_offsets
 from millstream.admin.offsets import log_bounds
 from millstream.admin.values import GroupDescription, GroupListing, GroupMember, PartitionLag
 from millstream.client.targets import CoordinatorOf, Node
-from millstream.errors import CorruptMessage, GroupIdNotFoundError, UnsupportedVersionError
+from millstream.errors import (
+    CorruptMessage,
+    ErrorCode,
+    GroupIdNotFoundError,
+    UnsupportedVersionError,
+    raise_for_code,
+)
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -26,12 +32,15 @@ from millstream.wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from millstream.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from millstream.wire.schema import Data
 
 D = TypeVar("D", bound=Data)
 
 _CONSUMERS = "consumer"
 _DEAD = "Dead"
+_REMOVAL_VERSION = 3
+_REASON_LIMIT = 255
 
 
 def list_groups(call: AdminCall, states: Iterable[str] | None) -> list[GroupListing]:
@@ -71,6 +80,51 @@ def delete_groups(call: AdminCall, groups: str | Iterable[str]) -> None:
         return call.coordinator_outcome(group, response.results[0].error_code, f"group {group}")
 
     call.each(names_of(groups, "group"), lambda names: {name: delete(name) for name in names})
+
+
+def remove_members(
+    call: AdminCall,
+    group: str,
+    instance_ids: str | Iterable[str] | None,
+    member_ids: str | Iterable[str] | None,
+    reason: str | None,
+) -> list[str]:
+    """Remove members by instance id or member id, or all of them; return their ids."""
+    identities = {name: MemberIdentity(group_instance_id=name) for name in _ids(instance_ids, "instance id")}
+    identities |= {name: MemberIdentity(member_id=name) for name in _ids(member_ids, "member id")}
+    everyone = instance_ids is None and member_ids is None
+    if everyone:
+        for one in describe_groups(call, group, lag=False)[group].members:
+            name = one.instance_id or one.member_id
+            identities[name] = MemberIdentity(
+                member_id="" if one.instance_id else one.member_id, group_instance_id=one.instance_id
+            )
+    for identity in identities.values():
+        identity.reason = (reason or "removed by an administrator")[:_REASON_LIMIT]
+
+    def ask(left: list[str]) -> Mapping[str, Outcome[None]]:
+        def build(version: int) -> LeaveGroupRequest:
+            if version < _REMOVAL_VERSION:
+                raise UnsupportedVersionError("removing members from a group needs Kafka 2.4 or later")
+            return LeaveGroupRequest(group_id=group, members=[identities[name] for name in left])
+
+        return {
+            (name := one.group_instance_id or one.member_id): (
+                None  # it has left by itself
+                if everyone and one.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+                else outcome_of(None, one.error_code, f"member {name} of group {group}")
+            )
+            for one in call.send(CoordinatorOf(group), LeaveGroupResponse, build, check).members
+        }
+
+    def check(response: LeaveGroupResponse) -> None:
+        raise_for_code(response.error_code, f"group {group}")
+
+    return list(call.each(identities, ask)) if identities else []
+
+
+def _ids(given: str | Iterable[str] | None, what: str) -> list[str]:
+    return [] if given is None else names_of(given, what)
 
 
 def _describe(call: AdminCall, group: str) -> Outcome[GroupDescription]:

@@ -166,6 +166,62 @@ class LogDirDescription:
     usable_bytes: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer that a partition's leader remembers. -1 stands for none, as in Kafka.
+
+    ``transaction_start`` is the first offset of its open transaction, where read_committed readers wait.
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int = -1
+    transaction_start: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of a cluster (KIP-584): the level of each that is in use, and the levels that can be.
+
+    ``epoch`` is the version of ``finalized``; -1 if the broker has none.
+    """
+
+    finalized: Mapping[str, int]
+    supported: Mapping[str, tuple[int, int]]
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A replica of the cluster's metadata. The times are epoch milliseconds, -1 if they are not known."""
+
+    node_id: int
+    log_end_offset: int
+    last_fetch_timestamp: int = -1
+    last_caught_up_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The controllers that keep the cluster's metadata (KIP-595), and the brokers that follow them."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigResource:
+    """Something that has settings. ``type``: topic, broker, broker_logger, client_metrics or group."""
+
+    type: str
+    name: str
+
+
 def uuid_text(raw: bytes) -> str:
     """An id as Kafka's tools write it; empty for none."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode() if any(raw) else ""

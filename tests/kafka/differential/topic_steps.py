@@ -152,3 +152,14 @@ class TopicSteps(Steps):
                 "include_synonyms": self._rarely(5),
             },
         )
+        types = self._random.choice(([4], [8], [16], [4, 8, 16], [4, 4], [99]))
+        self._add("ListConfigResources", {"resource_types": types})
+        self._add(
+            "ElectLeaders",
+            {
+                "election_type": self._random.choice((0, 1)),
+                "topic_partitions": [{"topic": name, "partitions": [0, 9]}],
+                "timeout_ms": 10_000,
+            },
+        )
+        self._add("DescribeProducers", {"topics": [{"name": "~nowhere", "partition_indexes": [0]}]})

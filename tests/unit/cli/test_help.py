@@ -36,7 +36,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         ("console",),
         ("consume",),
         ("demo",),
-        *(("group", each) for each in ("delete", "describe", "list", "reset")),
+        *(("group", each) for each in ("delete", "describe", "list", "remove-members", "reset")),
         *(("load", each) for each in ("rejected", "replay", "run", "status")),
         ("produce",),
         *(("topic", each) for each in ("add-partitions", "config", "create", "delete", "describe", "list")),

@@ -1,4 +1,7 @@
-"""Handles DescribeConfigs, AlterConfigs and IncrementalAlterConfigs. Broker settings are read-only."""
+"""Handles DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
+
+Broker settings are read-only.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from millstream.wire.messages.configs import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -42,14 +46,20 @@ from millstream.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListedConfigResource,
 )
 
 
 class ResourceType(IntEnum):
-    """What a setting belongs to, as numbered on the wire."""
+    """What a setting belongs to, as numbered on the wire. The last three have none in this broker."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -69,8 +79,6 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-_OTHER_RESOURCES: Final = (8, 16, 32)
-"""Loggers, client metrics and groups, which have no settings in this broker."""
 _READ_ONLY: Final = (
     "the embedded broker's own settings are given at its start, with --set; restart it to change them"
 )
@@ -93,7 +101,7 @@ def _describe(
             found = _topic_entries(broker, _topic(broker, wanted.resource_name), request)
         elif wanted.resource_type == ResourceType.BROKER:
             found = _broker_entries(broker, wanted.resource_name)
-        elif wanted.resource_type in _OTHER_RESOURCES:
+        elif wanted.resource_type in tuple(ResourceType):
             found = []
         else:
             raise InvalidRequestError(f"{wanted.resource_type} is not a type of resource")
@@ -279,3 +287,27 @@ def _changed_list(broker: Services, values: dict[str, str], change: IncrementalA
     else:
         words = [word for word in words if word not in given]
     return ",".join(words)
+
+
+@handles(LIST_CONFIG_RESOURCES, note="groups and client metrics have no settings, so none is listed")
+def list_config_resources(
+    broker: Services, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """List the names of what has settings (KIP-1142): of the given types, or of all."""
+    types = request.resource_types or list(ResourceType) if context.version else [ResourceType.CLIENT_METRICS]
+    if not set(types) <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    broker_name = [str(broker.node_id)]
+    names = {
+        ResourceType.TOPIC: [topic.name for topic in broker.topics],
+        ResourceType.BROKER: broker_name,
+        ResourceType.BROKER_LOGGER: broker_name,
+    }
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=[
+            ListedConfigResource(resource_name=name, resource_type=each)
+            for each in dict.fromkeys(map(ResourceType, types))
+            for name in names.get(each, [])
+        ],
+    )

@@ -1,4 +1,4 @@
-"""Handles Produce and InitProducerId: appends record batches to logs.
+"""Handles Produce, InitProducerId and DescribeProducers: appends record batches to logs.
 
 acks=0 gets no answer. acks=1 is answered when the batches are in the log, acks=all when they are on the disk,
 after a sync that many requests share.
@@ -16,9 +16,15 @@ from millstream.broker.served_topics import Partition, Topic
 from millstream.broker.services import Services
 from millstream.errors import BrokerError, CorruptBatch, ErrorCode, KafkaStorageError, UnsupportedMagic
 from millstream.wire.messages.produce import (
+    DESCRIBE_PRODUCERS,
     INIT_PRODUCER_ID,
     PRODUCE,
+    ActiveProducer,
     BatchIndexAndErrorMessage,
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     PartitionProduceData,
@@ -259,3 +265,43 @@ def init_producer_id(
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=-1)
     producer_id, epoch = broker.producer_ids.next(request.producer_id, request.producer_epoch)
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=epoch)
+
+
+@handles(DESCRIBE_PRODUCERS)
+def describe_producers(
+    broker: Services, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """List the producers whose sequences each partition remembers (KIP-664)."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _producers(broker.topics.partition(topic.name, index), index)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _producers(partition: Partition | None, index: int) -> DescribeProducersPartitionResponse:
+    if partition is None:
+        return DescribeProducersPartitionResponse(
+            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, active_producers=[]
+        )
+    return DescribeProducersPartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=[
+            ActiveProducer(
+                producer_id=each.producer_id,
+                producer_epoch=each.epoch,
+                last_sequence=each.last_sequence,
+                last_timestamp=each.last_append_ms,
+                coordinator_epoch=-1,
+            )
+            for each in partition.log.producers()
+        ],
+    )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.durability import SyncTicket
 from millstream.broker.log.files import Files, StrPath
-from millstream.broker.log.producers import ProducedBatch
+from millstream.broker.log.producers import KnownProducer, ProducedBatch
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.loading import START_OFFSET_FILE, RecoveryReport, load
 from millstream.broker.log.repair import cut_failed_write, cut_to_durable
@@ -146,6 +146,10 @@ class PartitionLog:
     @property
     def producer_count(self) -> int:
         return len(self._store.producers)
+
+    def producers(self) -> list[KnownProducer]:
+        """Return the idempotent producers whose sequences are remembered."""
+        return self._store.producers.known()
 
     def update_config(self, config: LogConfig) -> None:
         """Replace the settings, from the next call on."""

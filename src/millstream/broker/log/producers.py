@@ -37,6 +37,15 @@ class ProducedBatch(NamedTuple):
     """The timestamp in the producer's answer: the time of the append with LogAppendTime, else -1."""
 
 
+class KnownProducer(NamedTuple):
+    """A producer as administrators see it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_append_ms: int
+
+
 @dataclass(slots=True)
 class _Producer:
     epoch: int
@@ -114,6 +123,13 @@ class ProducerStates:
     def last_offsets(self) -> dict[int, int]:
         """Return the last offset of each producer; compaction keeps that batch, perhaps without records."""
         return {each: producer.batches[-1].last_offset for each, producer in self._producers.items()}
+
+    def known(self) -> list[KnownProducer]:
+        """Return every producer with its last sequence."""
+        return [
+            KnownProducer(each, producer.epoch, producer.batches[-1].last_sequence, producer.last_append_ms)
+            for each, producer in self._producers.items()
+        ]
 
     def to_bytes(self) -> bytes:
         parts = []

@@ -1,4 +1,4 @@
-"""``millstream group``: list, describe, reset and delete."""
+"""``millstream group``: list, describe, reset, delete and remove-members."""
 
 from __future__ import annotations
 
@@ -258,4 +258,44 @@ def delete(names: Groups, common: Common) -> None:
     print_deleted("group", names, as_json=common.as_json)
 
 
-COMMANDS: Final[Commands] = {"list": list_groups, "describe": describe, "reset": reset, "delete": delete}
+def remove_members(
+    name: Group,
+    common: Common,
+    instance_ids: Annotated[
+        list[str] | None, repeated("--instance-id", metavar="ID", help="The static member with this id")
+    ] = None,
+    member_ids: Annotated[
+        list[str] | None, repeated("--member-id", metavar="ID", help="The member with this id")
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="All members.")] = False,
+) -> None:
+    """Remove members from a group, so that others get their partitions at once.
+
+    For a static member that will not come back. A member that still runs joins again.
+
+    [bold]Examples[/bold]
+
+      millstream group remove-members audit --instance-id host-7
+      millstream group remove-members audit --all
+    """
+    if everyone == bool(instance_ids or member_ids):
+        raise UsageError("which members: give --instance-id, --member-id or --all")
+    with open_admin(common.servers) as admin, hints_for_groups(admin, [name]):
+        removed = admin.remove_members(
+            name,
+            instance_ids=None if everyone else instance_ids or (),
+            member_ids=None if everyone else member_ids or (),
+        )
+    if common.as_json:
+        print_json({"group": name, "removed": removed})
+    else:
+        print_lines(("removed",), [(each,) for each in removed], none=f"group {name} has no members")
+
+
+COMMANDS: Final[Commands] = {
+    "list": list_groups,
+    "describe": describe,
+    "reset": reset,
+    "delete": delete,
+    "remove-members": remove_members,
+}

@@ -19,10 +19,10 @@ from millstream.wire.schema import (
     uuid,
 )
 
-ELECT_LEADERS = Api(43, "ElectLeaders", 0, 2, flexible=2)
+ELECT_LEADERS = Api(43, "ElectLeaders", 0, 2, flexible=2, since="2.2")
 ALTER_PARTITION_REASSIGNMENTS = Api(45, "AlterPartitionReassignments", 0, 1, flexible=0)
 LIST_PARTITION_REASSIGNMENTS = Api(46, "ListPartitionReassignments", 0, 0, flexible=0)
-DESCRIBE_QUORUM = Api(55, "DescribeQuorum", 0, 2, flexible=0)
+DESCRIBE_QUORUM = Api(55, "DescribeQuorum", 0, 2, flexible=0, since="3.3")
 
 
 class TopicPartitions(Struct):

@@ -7,6 +7,7 @@ from millstream.wire.schema import Api, Request, Response, Struct, array, boolea
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4, flexible=4)
 ALTER_CONFIGS = Api(33, "AlterConfigs", 0, 2, flexible=2)
 INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1, since="2.3")
+LIST_CONFIG_RESOURCES = Api(74, "ListConfigResources", 0, 1, flexible=0, since="4.1")
 
 
 class DescribeConfigsResource(Struct):
@@ -126,3 +127,22 @@ class IncrementalAlterConfigsResponse(Response, api=INCREMENTAL_ALTER_CONFIGS):
 
     throttle_time_ms: int = int32(default=0)
     responses: list[IncrementalAlterConfigsResourceResponse] = array(IncrementalAlterConfigsResourceResponse)
+
+
+class ListConfigResourcesRequest(Request, api=LIST_CONFIG_RESOURCES):
+    """Request the names of what has settings (KIP-1142). No types means all; version 0, client metrics."""
+
+    resource_types: list[int] = array(int8(), "1+", default=[], ignorable=False)
+
+
+class ListedConfigResource(Struct):
+    resource_name: str = string()
+    resource_type: int = int8("1+", default=16)
+
+
+class ListConfigResourcesResponse(Response, api=LIST_CONFIG_RESOURCES):
+    """The resources, each with its type."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    config_resources: list[ListedConfigResource] = array(ListedConfigResource)

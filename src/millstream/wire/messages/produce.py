@@ -1,4 +1,4 @@
-"""Appending record batches, and the producer ids that make it idempotent."""
+"""Appending record batches, the producer ids that make it idempotent, and the producers of a partition."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from millstream.wire.schema import (
 
 PRODUCE = Api(0, "Produce", 3, 13, flexible=9)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 5, flexible=2)
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", 0, 0, flexible=0, since="2.8")
 
 
 class PartitionProduceData(Struct):
@@ -112,3 +113,44 @@ class InitProducerIdResponse(Response, api=INIT_PRODUCER_ID):
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
+
+
+class DescribeProducersTopic(Struct):
+    name: str = string()
+    partition_indexes: list[int] = array(int32())
+
+
+class DescribeProducersRequest(Request, api=DESCRIBE_PRODUCERS):
+    """Request the producers that a partition's leader remembers (KIP-664)."""
+
+    topics: list[DescribeProducersTopic] = array(DescribeProducersTopic)
+
+
+class ActiveProducer(Struct):
+    """A producer's last batch, and the start of its open transaction: -1 without one."""
+
+    producer_id: int = int64()
+    producer_epoch: int = int32()
+    last_sequence: int = int32(default=-1)
+    last_timestamp: int = int64(default=-1)
+    coordinator_epoch: int = int32()
+    current_txn_start_offset: int = int64(default=-1)
+
+
+class DescribeProducersPartitionResponse(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    active_producers: list[ActiveProducer] = array(ActiveProducer)
+
+
+class DescribeProducersTopicResponse(Struct):
+    name: str = string()
+    partitions: list[DescribeProducersPartitionResponse] = array(DescribeProducersPartitionResponse)
+
+
+class DescribeProducersResponse(Response, api=DESCRIBE_PRODUCERS):
+    """The producers of each partition."""
+
+    throttle_time_ms: int = int32(default=0)
+    topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
