@@ -89,7 +89,7 @@ def test_a_parked_fetch_ends_with_its_connection(broker: Broker, client: RawClie
             other.send(fetch_request(TOPIC, 0, max_wait_ms=600_000), 12)
         until(lambda: broker.services.metrics.parked_fetches == 50, "fifty fetches wait")
     until(lambda: broker.services.metrics.parked_fetches == 0, "none waits any more")
-    assert not broker.services.topics.get(TOPIC).partitions[0].waiters  # type: ignore[union-attr]
+    assert not broker.services.topics.get(TOPIC).partitions[0].watchers  # type: ignore[union-attr]
 
 
 class TestInternalTopic:

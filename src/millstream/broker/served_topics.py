@@ -32,8 +32,8 @@ _MAX_GROUP_RECORD_BYTES: Final = 64 << 20
 """The generation of a large group is one record: the subscriptions and assignments of all members."""
 
 
-class Waiter(Protocol):
-    """A fetch that waits for more data."""
+class Watcher(Protocol):
+    """A reader of a partition that is told when it has changed. It may stop watching then."""
 
     def appended(self, size: int) -> None: ...
 
@@ -42,26 +42,28 @@ class Waiter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """One partition: its log, and the fetches that wait for more of it."""
+    """One partition: its log, and the readers that want to know of changes."""
 
     topic: str
     index: int
     log: PartitionLog
     leader_id: int
-    waiters: set[Waiter] = field(default_factory=set)
+    watchers: set[Watcher] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.log.on_change = self.notify_changed
 
     def append(self, batches: Any, epoch_ms: int, **options: Any) -> Any:
         """Append to the log and wake the fetches that wait for it. Raises as ``PartitionLog.append`` does."""
         result = self.log.append(batches, epoch_ms, **options)
-        if self.waiters:
-            for waiter in self.waiters:
-                waiter.appended(len(batches))
+        for watcher in tuple(self.watchers):
+            watcher.appended(len(batches))
         return result
 
     def notify_changed(self) -> None:
         """Wake the waiting fetches after anything but an append: records or the topic were deleted."""
-        for waiter in list(self.waiters):
-            waiter.changed()
+        for watcher in tuple(self.watchers):
+            watcher.changed()
 
     def epoch_problem(self, client_epoch: int) -> int:
         """Compare a client's leader epoch with the log's (KIP-320); return an error code, 0 if they match."""

@@ -54,7 +54,7 @@ def answer(high_watermark: int = 10, records: bytes = b"", error_code: int = 0) 
 def read_offsets(sessions: FetchSessions, wanted: FetchRequest) -> dict[int, int]:
     plan = sessions.plan(wanted, NOW)
     assert plan.error_code == 0
-    return {key[2]: cached.request.fetch_offset for key, cached in plan.partitions}
+    return {key[2]: cached.request.fetch_offset for key, cached in plan.session.partitions.items()}
 
 
 def test_a_session_remembers_what_was_asked(sessions: FetchSessions) -> None:
@@ -75,7 +75,6 @@ def test_a_wrong_epoch_or_session_is_an_error(sessions: FetchSessions) -> None:
 
 def test_the_epoch_wraps_past_zero(sessions: FetchSessions) -> None:
     plan = sessions.plan(request(INITIAL_EPOCH, p0=5), NOW)
-    assert plan.session is not None
     plan.session.epoch = 0x7FFFFFFF
     assert sessions.plan(request(0x7FFFFFFF, 1), NOW).error_code == 0
     assert sessions.plan(request(1, 1), NOW).error_code == 0
@@ -96,7 +95,9 @@ def test_older_sessions_of_the_same_size_stay(sessions: FetchSessions) -> None:
         assert [sessions.plan(request(epoch, one), later).error_code for one in (1, 2)] == [0, 0]
         for _ in range(10):
             refused = sessions.plan(request(INITIAL_EPOCH, p0=0), later + 1)
-            assert (refused.session_id, len(refused.partitions)) == (0, 1), "it is served, without a session"
+            assert (refused.session_id, len(refused.session.partitions)) == (0, 1), (
+                "it is served, without a session"
+            )
 
 
 def test_a_session_unused_for_long_makes_room(sessions: FetchSessions) -> None:
@@ -136,12 +137,18 @@ def test_more_consumers_than_sessions_do_not_thrash() -> None:
 
 def test_only_news_is_told(sessions: FetchSessions) -> None:
     plan = sessions.plan(request(INITIAL_EPOCH, p0=0), NOW)
-    _, cached = plan.partitions[0]
-    assert cached.has_changed(answer())
-    assert not cached.has_changed(answer())
-    assert cached.has_changed(answer(high_watermark=11))
-    assert cached.has_changed(answer(high_watermark=11, records=b"x"))
-    assert not cached.has_changed(answer(high_watermark=11))
-    assert cached.has_changed(answer(high_watermark=11, error_code=1))
-    assert cached.has_changed(answer(high_watermark=11)), "the end of an error is news"
-    assert not cached.has_changed(answer(high_watermark=11))
+    (cached,) = plan.session.partitions.values()
+
+    def is_news(found: PartitionData) -> bool:
+        news = cached.has_news(found)
+        cached.sent(found)
+        return news
+
+    assert is_news(answer())
+    assert not is_news(answer())
+    assert is_news(answer(high_watermark=11))
+    assert is_news(answer(high_watermark=11, records=b"x"))
+    assert not is_news(answer(high_watermark=11))
+    assert is_news(answer(high_watermark=11, error_code=1))
+    assert is_news(answer(high_watermark=11)), "the end of an error is news"
+    assert not is_news(answer(high_watermark=11))

@@ -1,15 +1,16 @@
 """Handles Fetch: sends slices of logs at once, or as soon as there is enough to send.
 
-A fetch that finds less than ``min_bytes`` is parked: it is registered with its partitions, and an append to
-one of them wakes it. Nothing polls; a parked fetch costs no more than its timer.
+Only partitions that may have news are read (``fetch_sessions``). A fetch that finds less than ``min_bytes``
+is parked: its partitions are watched, and an append to one of them wakes it, to read that one. Nothing polls;
+a parked fetch costs no more than its timer, however many partitions its session has.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.broker.dispatch import handles
-from millstream.broker.fetch_sessions import CachedPartition, FetchContext, Key
+from millstream.broker.fetch_sessions import CachedPartition, FetchContext
 from millstream.broker.request_context import RequestContext
 from millstream.broker.served_topics import Partition
 from millstream.broker.services import Services
@@ -29,7 +30,24 @@ from millstream.wire.messages.fetch import (
 
 TOPIC_ID_VERSION: Final = 13
 READ_COMMITTED: Final = 1
-Answers = list[tuple[Key, CachedPartition, PartitionData]]
+
+
+class Answer(NamedTuple):
+    """What was read of one partition; ``partition`` is None where there is no such partition."""
+
+    cached: CachedPartition
+    partition: Partition | None
+    data: PartitionData
+
+    @property
+    def is_read_up(self) -> bool:
+        """Whether there is nothing left to read, and nothing wrong."""
+        if self.partition is None or self.data.error_code or self.data.diverging_epoch is not None:
+            return False
+        return self.cached.request.fetch_offset == self.partition.log.end_offset
+
+
+Answers = list[Answer]
 
 
 @handles(FETCH)
@@ -43,7 +61,7 @@ def fetch(broker: Services, request: FetchRequest, context: RequestContext) -> F
     answers = fetch.read()
     if fetch.is_satisfied(answers):
         return fetch.response(answers)
-    fetch.park()
+    fetch.park(answers)
     return None
 
 
@@ -56,75 +74,96 @@ class ParkedFetch:
         self._broker = broker
         self._request = request
         self._context = context
-        self._plan = plan
+        self._session = plan.session
+        self._incremental = plan.incremental
         self._by_id = context.version >= TOPIC_ID_VERSION
-        self._partitions: list[Partition] = []
         self._timer: Timer | None = None
         self._wake_planned = False
         self._answered = False
         self._bytes_seen = 0
 
     def read(self) -> Answers:
-        """Read every partition, in the session's order, up to the size limit of the answer."""
+        """Read each partition that may have news, up to the size limit of the answer.
+
+        What an incremental answer has no room for has its turn in a later one.
+        """
         budget = min(self._request.max_bytes, self._broker.settings.fetch_max_bytes)
         answers: Answers = []
         empty = True
-        self._partitions = []
-        for key, cached in self._plan.partitions:
-            answer = self._read_partition(key, cached, budget, at_least_one=empty)
-            size = len(answer.records) if answer.records is not None else 0
+        for cached in self._session.changed.values():
+            if self._incremental and budget <= 0 and not empty:
+                break
+            answer = self._read_partition(cached, budget, at_least_one=empty)
+            size = len(answer.data.records) if answer.data.records is not None else 0
             budget -= size
             empty = empty and not size
-            answers.append((key, cached, answer))
+            answers.append(answer)
         return answers
 
     def is_satisfied(self, answers: Answers) -> bool:
         request = self._request
-        if request.max_wait_ms <= 0 or not self._plan.partitions:
+        if request.max_wait_ms <= 0 or not self._session.partitions:
             return True
         total = 0
-        for _, _, answer in answers:
-            if answer.error_code or answer.diverging_epoch is not None:
+        for _, _, data in answers:
+            if data.error_code or data.diverging_epoch is not None:
                 return True
-            total += len(answer.records) if answer.records is not None else 0
+            total += len(data.records) if data.records is not None else 0
         self._bytes_seen = total
         return total >= request.min_bytes
 
     def response(self, answers: Answers) -> FetchResponse:
-        """Build the answer. An incremental one leaves out partitions without changes."""
-        session = self._plan.session
+        """Build the answer. An incremental one leaves out partitions without news."""
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-        for key, cached, answer in answers:
-            if session is not None:
-                news = cached.has_changed(answer)
-                if self._plan.incremental and not news:
-                    continue
-                if answer.records is not None and len(answer.records) and key in session.partitions:
-                    session.rotate(key)
-            name, topic_id, _ = key
+        for answer in answers:
+            cached, _, data = answer
+            if not self._sent(answer) and self._incremental:
+                continue
+            name, topic_id, _ = cached.key
             topic = topics.get((name, topic_id))
             if topic is None:
                 topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[])
                 topics[name, topic_id] = topic
-            topic.partitions.append(answer)
-        return FetchResponse(session_id=self._plan.session_id, responses=list(topics.values()))
+            topic.partitions.append(data)
+        return FetchResponse(session_id=self._session.session_id, responses=list(topics.values()))
 
-    def park(self) -> None:
-        """Wait for appends to any partition, or for the deadline."""
-        for partition in self._partitions:
-            partition.waiters.add(self)
+    def _sent(self, answer: Answer) -> bool:
+        """Note in the session what the consumer is told; return whether it is news."""
+        session, (cached, partition, data) = self._session, answer
+        news = cached.has_news(data)
+        if not session.ended:
+            cached.sent(data)
+            if data.records:
+                session.rotate(cached.key)
+            elif answer.is_read_up:
+                session.settle(cached.key)
+                cached.watch(partition)
+        return news
+
+    def park(self, answers: Answers) -> None:
+        """Wait for changes of any partition, or for the deadline."""
+        self._watch(answers)
+        self._session.parked.add(self)
         reactor = self._broker.reactor
         wait_ms = min(self._request.max_wait_ms, 600_000)
         self._timer = reactor.call_at(reactor.now_ms() + wait_ms, self._expire)
         self._context.on_abandoned = self._leave
         self._broker.metrics.parked_fetches += 1
 
+    def _watch(self, answers: Answers) -> None:
+        """Read these partitions again when they have changed; until then only those with news."""
+        for answer in answers:
+            cached = answer.cached
+            cached.watch(answer.partition)
+            # A full answer reads all again. In an incremental one, news without records waits for its turn.
+            if answer.is_read_up and not (self._incremental and cached.has_news(answer.data)):
+                self._session.settle(cached.key)
+
     def appended(self, size: int) -> None:
         """``size`` bytes were appended to a partition: read again if there can be enough now."""
         self._bytes_seen += size
-        if not self._wake_planned and self._bytes_seen >= self._request.min_bytes:
-            self._wake_planned = True
-            self._broker.reactor.defer(self._read_again)
+        if self._bytes_seen >= self._request.min_bytes:
+            self.changed()
 
     def changed(self) -> None:
         """A partition was deleted or truncated: read again in any case."""
@@ -139,6 +178,8 @@ class ParkedFetch:
         answers = self.read()
         if self.is_satisfied(answers):
             self._answer(answers)
+        else:
+            self._watch(answers)
 
     def _expire(self) -> None:
         if not self._answered:
@@ -146,20 +187,23 @@ class ParkedFetch:
 
     def _answer(self, answers: Answers) -> None:
         self._leave()
+        if not self._incremental:  # it contains every partition
+            self._session.changed = dict(self._session.partitions)
+            answers = self.read()
         self._context.reply(self.response(answers))
 
     def _leave(self) -> None:
         """Stop waiting: the fetch is answered, or the client is gone."""
         self._answered = True
-        for partition in self._partitions:
-            partition.waiters.discard(self)
+        self._session.parked.discard(self)
+        self._session.release()
         if self._timer is not None:
             self._timer.cancel()
         self._broker.metrics.parked_fetches -= 1
 
-    def _find(self, key: Key, cached: CachedPartition) -> tuple[Partition | None, int]:
+    def _find(self, cached: CachedPartition) -> tuple[Partition | None, int]:
         """Return the partition, or None and an error. As in Kafka, a session remembers a topic's name."""
-        name, topic_id, index = key
+        name, topic_id, index = cached.key
         topic, error = self._broker.topics.resolve(name, topic_id, by_id=self._by_id)
         if topic is not None:
             cached.topic_name = topic.name
@@ -170,26 +214,26 @@ class ParkedFetch:
             error = ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return None, error
 
-    def _read_partition(
-        self, key: Key, cached: CachedPartition, budget: int, *, at_least_one: bool
-    ) -> PartitionData:
-        wanted, index = cached.request, key[2]
-        partition, error = self._find(key, cached)
+    def _read_partition(self, cached: CachedPartition, budget: int, *, at_least_one: bool) -> Answer:
+        partition, error = self._find(cached)
         if partition is None:
-            return _unknown(index, error)
-        self._partitions.append(partition)
-        log = partition.log
+            return Answer(cached, None, _unknown(cached.key[2], error))
+        return Answer(cached, partition, self._read_log(partition, cached.request, budget, at_least_one))
+
+    def _read_log(
+        self, partition: Partition, wanted: FetchPartition, budget: int, at_least_one: bool
+    ) -> PartitionData:
         problem = partition.epoch_problem(wanted.current_leader_epoch)
         if problem:
-            return _failed(index, problem, partition)
+            return _failed(partition.index, problem, partition)
         limit = max(0, min(wanted.partition_max_bytes, budget))
         try:
             diverging = _diverging(partition, wanted)
             if diverging is not None:
                 return self._data(partition, None, diverging)
-            records = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
+            records = partition.log.read(wanted.fetch_offset, limit, at_least_one=at_least_one)
         except BrokerError as error:
-            return _failed(index, error.code, partition)
+            return _failed(partition.index, error.code, partition)
         return self._data(partition, records)
 
     def _data(

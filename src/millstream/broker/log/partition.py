@@ -10,6 +10,7 @@ A log that never had data has no directory, so a thousand empty partitions cost 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -150,6 +151,15 @@ class PartitionLog:
     def producers(self) -> list[KnownProducer]:
         """Return the idempotent producers whose sequences are remembered."""
         return self._store.producers.known()
+
+    @property
+    def on_change(self) -> Callable[[], None] | None:
+        """Called after the log's start, end or epoch has changed in any way but an append."""
+        return self._store.on_change
+
+    @on_change.setter
+    def on_change(self, call: Callable[[], None]) -> None:
+        self._store.on_change = call
 
     def update_config(self, config: LogConfig) -> None:
         """Replace the settings, from the next call on."""
@@ -299,6 +309,7 @@ class PartitionLog:
                 raise KafkaStorageError(f"{self.directory}: {error}") from error
             self._store.start_offset = target
             self._store.epochs.cut_start(target)
+            self._store.notify_changed()
         return self.start_offset
 
     # -- compaction

@@ -23,6 +23,7 @@ def cut_to_durable(store: LogStore) -> None:
     kept_end = max(store.durable_offset, store.recovered_end)
     nothing_left = kept_end < store.start_offset
     store.end_offset = store.start_offset if nothing_left else kept_end
+    store.notify_changed()
     store.segments.forget_hints()
     if nothing_left:
         _drop_from(store, 0)

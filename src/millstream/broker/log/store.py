@@ -64,6 +64,12 @@ class LogStore:
         """How often the end of the log was cut off."""
         self.pending_repair: Callable[[], None] | None = None
         """What must succeed before the next append."""
+        self.on_change: Callable[[], None] | None = None
+        """Called after the log's start, end or epoch has changed in any way but an append."""
+
+    def notify_changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     # -- segments
 
@@ -125,6 +131,7 @@ class LogStore:
         self.start_offset = max(self.start_offset, self.segments.first.base_offset)
         self.epochs.cut_start(self.start_offset)
         self.changed = True
+        self.notify_changed()
         return trash
 
     def forget_unsynced(self, segment: Segment) -> None:
