@@ -1,59 +1,56 @@
-"""What the README has people type works, in this order, in an empty directory."""
+"""What the README and the tutorial have people type works: one after the other, in one directory."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from millstream import EmbeddedBroker
+from tests.system.documented import steps, type_in
 
-ROOT = Path(__file__).parents[2]
-SECONDS = 200.0
-
-
-def typed(heading: str) -> str:
-    """The commands below a heading, without the broker: that one is there already."""
-    section = (ROOT / "README.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    lines = "".join(re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)).splitlines()
-    return "\n".join(line for line in lines if not line.startswith("millstream broker"))
-
-
-def run(commands: str, directory: Path, servers: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", commands],
-        cwd=directory,
-        env={**os.environ, "PATH": path, "MILLSTREAM_BOOTSTRAP_SERVERS": servers},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+FIRST_CONSUMER = [
+    "created topic customerCountries with 3 partitions",
+    "1 record written to customerCountries",
+    "Portugal",
+]
 
 
 def test_a_first_consumer(tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
-        shown = run(typed("A first consumer"), tmp_path, broker.bootstrap_servers)
-    assert shown.splitlines() == [
-        "created topic customerCountries with 3 partitions",
-        "1 record written to customerCountries",
-        "Portugal",
-    ]
+        shown = type_in(steps("README.md")["A first consumer"], tmp_path, broker.bootstrap_servers)
+    assert shown.splitlines() == FIRST_CONSUMER
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_first_load(tmp_path: Path) -> None:
+def test_the_readme_then_the_tutorial(tmp_path: Path) -> None:
+    """A reader follows both, with the same broker in the same directory: names must not collide."""
     pytest.importorskip("pyspark")
     with EmbeddedBroker() as broker:
-        shown = run(typed("A first load"), tmp_path, broker.bootstrap_servers)
-    assert "1 row loaded into delta:lake/orders, 1 rejected" in shown
-    assert "check failed: price > 0" in shown
+        servers = broker.bootstrap_servers
+        follow_the_readme(tmp_path, servers)
+        follow_the_tutorial(tmp_path, servers)
+
+
+def follow_the_readme(directory: Path, servers: str) -> None:
+    commands = steps("README.md")
+    assert type_in(commands["A first consumer"], directory, servers).splitlines() == FIRST_CONSUMER
+    shown = type_in(commands["A first load"], directory, servers)
+    assert "1 row loaded into delta:lake/payments, 1 rejected" in shown
+    assert "check failed: amount > 0" in shown
     assert re.search(r"^lag +0$", shown, re.MULTILINE)
+
+
+def follow_the_tutorial(directory: Path, servers: str) -> None:
+    commands, programs = steps("docs/tutorial.md"), steps("docs/tutorial.md", "py")
+    assert type_in(commands["3. Create and fill a topic"], directory, servers).count('"price"') == 4
+    loaded = type_in(commands["5. Load it into a table"], directory, servers)
+    assert 'expected DOUBLE, got string "free"' in loaded
+    assert "check failed: price > 0" in loaded
+    looked = type_in(commands["6. Query the table"], directory, servers)
+    assert "Brazil" in looked and "Kenya" in looked and "Norway" not in looked
+    program = programs["7. The same from Python"].replace("localhost:9092", servers)
+    (directory / "same.py").write_text(program)
+    assert "0 0" in type_in("python same.py", directory, servers)

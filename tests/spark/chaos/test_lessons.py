@@ -179,6 +179,21 @@ def test_lesson_9_a_table_that_was_deleted_is_loaded_again(world: World) -> None
     world.assert_exact()
 
 
+@pytest.mark.parametrize("site", ["postgresql"], indirect=True)
+def test_lesson_9_progress_that_was_deleted_by_hand_is_noticed(world: World) -> None:
+    """The rows are still there: starting over would double them. Without the rows it starts over."""
+    assert isinstance(world.site, PostgresSite)
+    world.load().run_once()
+    before = in_place(world.site)
+    world.site.run("DELETE FROM {}.millstream_progress", only_schema=True)
+    with pytest.raises(LoadFailedError, match="was deleted, and loading from 0 would add them a second time"):
+        world.load().run_once()
+    assert in_place(world.site) == before
+    world.site.run("TRUNCATE {}")
+    world.load().run_once()
+    assert in_place(world.site) == before
+
+
 @pytest.mark.parametrize("site", ["delta"], indirect=True)
 def test_lesson_9_a_table_that_was_restored_is_loaded_from_there(world: World) -> None:
     assert isinstance(world.site, DeltaSite)

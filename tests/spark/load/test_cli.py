@@ -105,16 +105,17 @@ def test_load_status_rejected_and_replay(typed: Typed, topic: str, admin: Admin)
     assert len(typed.json("rejected")) == 1
 
 
-def test_replay_into_a_table_divided_by_day(typed: Typed, topic: str) -> None:
-    """The column is made of another, so replay has to be told of what."""
-    day = ("--partition-by", "date(_timestamp) AS day")
-    typed.run(topic, "--once", *SHAPE, *day)
+def test_the_table_remembers_what_it_is_partitioned_by(typed: Typed, topic: str, producer: Producer) -> None:
+    """A load and a replay without the option derive the column as the first load did."""
+    typed.run(topic, "--once", *SHAPE, "--partition-by", "date(_timestamp) AS day")
+    producer.send(topic, b'{"id": 99, "price": 9.0}').result()
+    assert "1 row loaded" in typed.run(topic, "--once", *SHAPE)
     looser = ("--schema", "id LONG, price DOUBLE, note STRING", "--check", "price >= 0")
-    assert "--partition-by" in typed("replay", "--group", typed.group, *looser, code=1)
-    assert "--add-columns" in typed("replay", "--group", typed.group, *looser, *day, code=1)
-    assert "1 of 2 rejected rows moved" in typed(
-        "replay", "--group", typed.group, *looser, *day, "--add-columns"
-    )
+    assert "--add-columns" in typed("replay", "--group", typed.group, *looser, code=1)
+    assert "1 of 2 rejected rows moved" in typed("replay", "--group", typed.group, *looser, "--add-columns")
+    said = typed.run(topic, "--once", *SHAPE, "--partition-by", "hour(_timestamp) AS day", code=1)
+    assert "is partitioned by (date(_timestamp) AS day), and cannot be" in said
+    assert "leave out --partition-by, or load into another table" in said
 
 
 def test_a_reset_is_seen_and_followed(typed: Typed, topic: str, admin: Admin) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -91,6 +92,23 @@ class CommitRules(OnASite):
         if ask is not None:
             assert ask("lake/orders", [TOPIC, "none"]) == {TOPIC: frozenset({"lake"}), "none": frozenset()}
             assert ask("lake", [TOPIC]) == {TOPIC: frozenset()}
+
+    def test_two_groups_that_begin_together(self, site: Site, driver: Driver) -> None:
+        """Both were planned when no group had loaded the topic; the second would double every record."""
+        if not hasattr(driver.sink, "other_groups"):
+            pytest.skip("this sink does not tell groups apart")
+        second = another(site, group="second")
+        plans = [(each, each.plan(step(0, 0, 0), step(1, 0, 0))) for each in (driver, second)]
+        cycles = [
+            (each, replace(cycle, advances=tuple(replace(one, alone=True) for one in cycle.advances)))
+            for each, cycle in plans
+        ]
+        driver.sink.commit(cycles[0][1], nowhere)
+        with pytest.raises(ProgressConflictError, match="group lake has just begun to load orders"):
+            second.sink.commit(cycles[1][1], nowhere)
+        assert second.rows_progress() is None
+        driver.load(step(0, 0, 5))
+        assert offsets(site.rows()) == [0, 1, 2, 3, 4]
 
     def test_offsets_and_partitions_beyond_the_usual(self, site: Site, driver: Driver) -> None:
         far = (1 << 62) + 5

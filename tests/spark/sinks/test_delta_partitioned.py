@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
 from millstream.spark.sinks.delta.parquet.reading import read_rows
 from millstream.spark.sinks.delta.sink import DeltaSink
 from millstream.spark.sinks.delta.table import Table
+from millstream.spark.sinks.partitioning import DERIVED
 from tests.spark.sinks.driving import (
     REJECTED_SCHEMA,
     ROWS_SCHEMA,
@@ -131,8 +133,37 @@ def test_a_table_keeps_its_partitioning(path: Path) -> None:
     plain = Driver(DeltaSink(path)).prepared()
     plain.load(step(0, 3, 5), run="z")
     assert {row["run"] for row in rows(path)} == {"a", "z"}
-    with pytest.raises(SinkError, match=r"partitioned by \(run\), not by \(id\)"):
+    with pytest.raises(SinkError, match=r"partitioned by \(run\), and cannot be partitioned by \(id\)"):
         DeltaSink(path).prepare("lake", Tables(ROWS_SCHEMA, REJECTED_SCHEMA, partition_by=("id",)))
+
+
+def test_a_table_without_partitions_says_so(path: Path) -> None:
+    Driver(DeltaSink(path)).prepared()
+    assert DeltaSink(path).partitioned_by() == ()
+    with pytest.raises(SinkError, match=r"has no partitions, and cannot be partitioned by \(id\)"):
+        DeltaSink(path).prepare("lake", Tables(ROWS_SCHEMA, REJECTED_SCHEMA, partition_by=("id",)))
+
+
+def by_day(expression: str) -> Tables:
+    """Tables that are partitioned by a column ``day``, derived like this."""
+    day = pa.field("day", pa.date32(), metadata={DERIVED: expression})
+    return Tables(ROWS_SCHEMA.append(day), REJECTED_SCHEMA, partition_by=("day",))
+
+
+def test_a_table_remembers_how_a_partition_column_is_derived(path: Path) -> None:
+    assert DeltaSink(path).partitioned_by() == ()
+    DeltaSink(path).prepare("lake", by_day("date(_timestamp)"))
+    assert DeltaSink(path).partitioned_by() == ("date(_timestamp) AS day",)
+    DeltaSink(path).prepare("lake", by_day("date(_timestamp)"))
+    with pytest.raises(
+        SinkError, match=r"by \(date\(_timestamp\) AS day\), and .* by \(date\(made\) AS day\)"
+    ):
+        DeltaSink(path).prepare("lake", by_day("date(made)"))
+    own = Tables(ROWS_SCHEMA.append(pa.field("day", pa.date32())), REJECTED_SCHEMA)
+    DeltaSink(path).prepare("lake", own)
+    DeltaTable(str(path)).alter.add_columns([Field("more", PrimitiveType("string"))])
+    DeltaTable(str(path)).optimize.compact()
+    assert DeltaSink(path).partitioned_by() == ("date(_timestamp) AS day",)
 
 
 def test_a_load_without_the_column_that_divides_the_table(path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables
 from millstream.spark.sinks.json_values import headers_of, texts
+from millstream.spark.sinks.partitioning import DERIVED
 from millstream.spark.sinks.postgres.types import holds
 from tests.spark.sinks.driving import (
     HEADERS,
@@ -253,6 +254,29 @@ def test_partitions_are_made_by_hand(site: PostgresSite) -> None:
     site.run('CREATE TABLE {}."first" PARTITION OF {} FOR VALUES IN (0)', schema=True)
     another(site, Tables(ROWS_SCHEMA, REJECTED_SCHEMA, partition_by=("_partition",))).load(step(0, 0, 3))
     assert len(site.read("first")) == 3
+
+
+def test_a_partitioned_table_remembers_its_columns(site: PostgresSite) -> None:
+    """How a partition column is derived is kept as its comment, unless the user has written one."""
+    day = pa.field("day", pa.date32(), metadata={DERIVED: "date(_timestamp)"})
+    tables = Tables(ROWS_SCHEMA.append(day), None, partition_by=("day",))
+    assert site.sink().partitioned_by() == ()
+    site.run(
+        "CREATE TABLE {} (id bigint, price float, run text, _topic text, _partition int, _offset bigint, "
+        "_timestamp timestamptz, day date) PARTITION BY RANGE (day)"
+    )
+    site.sink().prepare("lake", Tables(ROWS_SCHEMA.append(pa.field("day", pa.date32())), None))
+    assert site.sink().partitioned_by() == ("day",)
+    with pytest.raises(SinkError, match=r"is partitioned by \(day\), and cannot be partitioned by \(id\)"):
+        site.sink().prepare("lake", Tables(ROWS_SCHEMA, None, partition_by=("id",)))
+    site.sink().prepare("lake", tables)
+    assert site.sink().partitioned_by() == ("date(_timestamp) AS day",)
+    other = ROWS_SCHEMA.append(pa.field("day", pa.date32(), metadata={DERIVED: "date(made)"}))
+    with pytest.raises(SinkError, match=r"by \(date\(_timestamp\) AS day\), and .*\(date\(made\) AS day\)"):
+        site.sink().prepare("lake", Tables(other, None, partition_by=("day",)))
+    site.run("COMMENT ON COLUMN {}.day IS 'the day of the order'")
+    site.sink().prepare("lake", tables)
+    assert site.sink().partitioned_by() == ("day",)
 
 
 def test_not_null_is_kept(site: PostgresSite) -> None:

@@ -127,8 +127,7 @@ def replay(
 ) -> None:
     """Load rejected rows again, after a fix of the schema or the checks.
 
-    Rows that are good now move to the table; the others stay, and their reasons are shown. A table that is
-    partitioned by a derived column needs the same --partition-by as the load.
+    Rows that are good now move to the table; the others stay, and their reasons are shown.
 
     [bold]Examples[/bold]
 

@@ -19,7 +19,13 @@ from millstream.spark.load.engine.clients import ClientSettings
 from millstream.spark.load.engine.interruptible_admin import InterruptibleAdmin
 from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.planning import Aligned, Planner
-from millstream.spark.load.engine.requirements import bounds_for, check_fit, check_query, check_tables
+from millstream.spark.load.engine.requirements import (
+    bounds_for,
+    check_fit,
+    check_query,
+    check_tables,
+    tables_for,
+)
 from millstream.spark.load.engine.run import LoadRun, RunContext
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import LoadedTopics
@@ -172,7 +178,7 @@ class Load:
 
     def _prepare(self, session: BackgroundValue[Any]) -> None:
         spark = session.get() if self._pipeline.needs_spark_for_tables else None
-        tables = self._pipeline.tables(spark)
+        tables = tables_for(self._sink, self._pipeline, spark)
         check_query(self._sink, self._pipeline)
         check_tables(self._sink, tables)
         self._sink.prepare(self._group_id, tables)

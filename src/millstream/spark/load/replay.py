@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
 from millstream.model import TopicPartition
+from millstream.spark.load.engine.requirements import tables_for
 from millstream.spark.load.pipeline import columns
 from millstream.spark.load.pipeline.pipeline import Pipeline, ReplayedRows
 from millstream.spark.load.pipeline.spark_schema import conformed
@@ -86,7 +87,7 @@ def replay(
     has not reached them. ``spark`` may be None unless ``pipeline.needs_spark_for_tables``. Raises MisuseError
     for a query that aggregates: a record cannot be added to a row afterwards; rewind the group instead.
     """
-    tables = pipeline.tables(spark)
+    tables = tables_for(sink, pipeline, spark)
     if pipeline.aggregates:
         raise MisuseError(
             "replay cannot add records to rows that aggregate others: rewind the group with "

@@ -137,6 +137,9 @@ class Advance:
     """What ``Sink.standing`` returned when the cycle was planned."""
     lost_from: int | None = None
     """The start of the first range that this commit records as lost."""
+    alone: bool = False
+    """No other group may have progress of this topic in the table, or every record would be there twice: see
+    ``Cycle.require_alone``, for sinks with ``other_groups``."""
 
     @property
     def where(self) -> TopicPartition:
@@ -222,6 +225,18 @@ class Cycle:
     written: tuple[Written, ...]
     lost: tuple[LostRange, ...] = ()
 
+    def require_alone(self, groups: Mapping[str, Iterable[str]], table: str) -> None:
+        """Raise ProgressConflictError where one of the ``groups`` by topic, as the commit's transaction reads
+        them, has loaded a topic that an advance wants alone: it began in the same moment.
+        """
+        for topic in sorted({advance.topic for advance in self.advances if advance.alone}):
+            others = sorted(set(groups.get(topic, ())) - {self.group_id})
+            if others:
+                raise ProgressConflictError(
+                    f"group {' and '.join(others)} has just begun to load {topic} into {table}: nothing of "
+                    f"group {self.group_id} was committed there"
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:
@@ -233,6 +248,8 @@ class Tables:
     rejected: pa.Schema | None
     """Columns of the rejected rows; None where nothing can be rejected (a raw load)."""
     partition_by: tuple[str, ...] = ()
+    """Partition columns of the rows. The field of a derived one says how in its metadata: see
+    ``sinks.partitioning``."""
     add_columns: bool = False
     """Whether columns that an existing table lacks are added (nullable); otherwise SchemaConflictError."""
 

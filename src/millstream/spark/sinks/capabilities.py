@@ -44,6 +44,17 @@ class StreamsRejected(Protocol):
 
 
 @runtime_checkable
+class RemembersPartitions(Protocol):
+    """Lets a load leave ``partition_by`` out after the first time."""
+
+    def partitioned_by(self) -> tuple[str, ...]:
+        """What the existing table is partitioned by, as in ``partition_by``: ``date(_timestamp) AS day``.
+
+        Empty where there is no table yet, or one without partitions.
+        """
+
+
+@runtime_checkable
 class WritesTopics(Protocol):
     """Lets a load refuse to load a topic into itself."""
 

@@ -21,6 +21,7 @@ from millstream.spark.load.decisions.starts import (
     Situation,
     Start,
     decide,
+    may_lack_progress,
     progress_of,
 )
 from millstream.spark.sinks.base import Loss, Progress, Standing
@@ -345,6 +346,37 @@ def test_lesson_9_a_table_that_was_deleted_is_loaded_from_the_beginning() -> Non
     found = started(decide(situation(NOTHING, ours(100), log=(7, 1000)), LATEST))
     assert (found.offset, found.anchors) == (7, True)
     assert "deleted or emptied" in found.note
+
+
+@pytest.mark.parametrize(("committed", "start"), [(ours(100), 7), (moved(50), 50)])
+def test_lesson_9_progress_that_was_deleted_while_its_rows_stay(
+    committed: OffsetAndMetadata, start: int
+) -> None:
+    """The rows from the start on would be there twice."""
+    emptied = situation(NOTHING, committed, log=(7, 1000))
+    assert may_lack_progress(emptied, RULES)
+    found = refused(decide(replace(emptied, last_row=120), RULES))
+    assert f"loading from {start} would add them a second time: delete the rows as well" in found.reason
+    assert "--to 121 --topic orders:0" in found.reason
+    behind = situation(NOTHING, moved(121), log=(7, 1000))
+    assert started(decide(replace(behind, last_row=120), RULES)).offset == 121
+
+
+def test_rows_are_looked_for_only_where_progress_may_be_missing() -> None:
+    assert not may_lack_progress(situation(at(100), ours(100)), RULES)
+    assert not may_lack_progress(situation(NOTHING, None), RULES)
+    assert not may_lack_progress(situation(NOTHING, strangers(5)), RULES)
+    shared = replace(situation(NOTHING, moved(5)), others=frozenset({"first"}))
+    assert not may_lack_progress(shared, RULES)
+
+
+def test_a_first_start_wants_the_topic_alone() -> None:
+    """Another group may begin in the same moment, and be planned before this one's first commit."""
+    assert started(decide(situation(NOTHING, None), RULES)).alone
+    assert started(decide(situation(NOTHING, strangers(5)), RULES)).alone
+    assert not started(decide(situation(NOTHING, moved(5)), RULES)).alone
+    assert not started(decide(replace(situation(NOTHING, None), came_later=True), RULES)).alone
+    assert not started(decide(situation(at(100), ours(100)), RULES)).alone
 
 
 def test_lesson_11_one_offset_that_expired_moves_nothing() -> None:

@@ -13,6 +13,7 @@ from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
+from millstream.spark.sinks.partitioning import spelled_in
 
 
 @pytest.mark.parametrize(
@@ -168,6 +169,34 @@ def test_parts_of_dates_and_times() -> None:
 def test_partitions_that_cannot_be(given: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=f"partition_by: .*{complaint}"):
         Partitioning([given], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("remembered", "schema", "partition_by"),
+    [
+        (("date(_timestamp) AS day",), "id LONG", ("day",)),
+        (("id", "hour(_timestamp) AS h"), "id LONG", ("id", "h")),
+        (("date(_timestamp) AS day",), "id LONG, day DATE", ("day",)),
+        (("date(made) AS day",), "id LONG", ()),
+        (("country",), "id LONG", ()),
+        ((), "id LONG", ()),
+    ],
+    ids=["derived", "both", "its own column", "cannot be derived", "no such column", "no partitions"],
+)
+def test_a_load_follows_the_partitions_of_the_table(
+    remembered: tuple[str, ...], schema: str, partition_by: tuple[str, ...]
+) -> None:
+    pipeline = Pipeline(Shaping(schema=schema))
+    tables = pipeline.tables(None, remembered)
+    assert tables.partition_by == partition_by
+    assert set(partition_by) <= set(tables.rows.names)
+    assert pipeline.tables(None).partition_by == (), "the table was dropped since"
+
+
+def test_what_a_load_says_counts_more_than_what_the_table_says() -> None:
+    pipeline = Pipeline(Shaping(schema="id LONG", partition_by=["hour(_timestamp) AS day"]))
+    tables = pipeline.tables(None, ["date(_timestamp) AS day"])
+    assert spelled_in(tables.rows, tables.partition_by) == ("hour(_timestamp) AS day",)
 
 
 def test_a_partition_twice() -> None:

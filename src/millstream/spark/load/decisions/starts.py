@@ -13,6 +13,7 @@ stored together with the rows, so it is the truth; G is followed only if it was 
 | no | a reset | at G |
 | no | this load, before its first cycle | at G: it was about to begin there |
 | no | this load | at the beginning of the log: the table was deleted or emptied |
+| no, but rows | a reset or this load | an error if rows would be there twice: the progress was deleted |
 | no | a load into another sink | an error: a group has one sink |
 | no | a stranger, or no one | at ``starting``; a partition that was added later, at the start of its log |
 
@@ -67,6 +68,8 @@ class Situation:
     """The last stable offset, for a load that reads only committed transactions."""
     others: frozenset[str] = frozenset()
     """Other groups that have loaded this topic into this sink, as far as the sink can tell."""
+    last_row: int | None = None
+    """The last offset of this partition in a table that has no progress of it, as far as that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ class Start:
     """The group's offset differs, or was committed by others: it must be committed again."""
     group_first: bool = False
     """The group's offset must be committed before the sink moves, or it would look like a seek."""
+    alone: bool = False
+    """The group is the first to load the topic into the sink: another that begins in the same moment must be
+    refused by the first commit."""
     lost: tuple[LostOffsets, ...] = ()
     note: str = ""
     """What is unusual about this start, as a sentence for the user."""
@@ -136,7 +142,36 @@ def _start(situation: Situation, rules: Rules) -> Start | Refusal:
     progress = progress_of(situation.standing)
     if progress is not None:
         return _resumed(situation, rules, progress, author)
-    return _first(situation, rules, author)
+    found = _first(situation, rules, author)
+    if isinstance(found, Refusal):
+        return found
+    if situation.last_row is not None and situation.last_row >= found.offset:
+        return _progress_deleted(situation, rules, found.offset, situation.last_row)
+    return replace(found, alone=author in _NO_SEEK_REQUEST and not situation.came_later)
+
+
+def _progress_deleted(situation: Situation, rules: Rules, start: int, last_row: int) -> Refusal:
+    where, committed = situation.partition, situation.committed
+    after = max(last_row + 1, 0 if committed is None else committed.offset)
+    return Refusal(
+        where,
+        f"{rules.sink} holds rows of {where} up to offset {last_row}, but the progress of group "
+        f"{rules.group_id} was deleted, and loading from {start} would add them a second time: delete the "
+        f"rows as well, or go on behind them with 'millstream group reset {rules.group_id} --to {after} "
+        f"--topic {where.topic}:{where.partition}'",
+    )
+
+
+def may_lack_progress(situation: Situation, rules: Rules) -> bool:
+    """Whether a table without progress of this partition may hold rows of it: the group has loaded it before,
+    or was moved on purpose. ``Situation.last_row`` should then be read.
+    """
+    author = author_of(situation.committed, rules.sink, *rules.known_as)
+    return (
+        situation.standing.rows is None
+        and not situation.others
+        and author in (Author.THIS_LOAD, Author.RESET)
+    )
 
 
 def _resumed(situation: Situation, rules: Rules, progress: Progress, author: Author) -> Start | Refusal:

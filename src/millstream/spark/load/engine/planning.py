@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import OffsetAndMetadata, TopicPartition
@@ -17,12 +17,15 @@ from millstream.spark.load.decisions.starts import (
     Start,
     decide,
     is_recreated,
+    may_lack_progress,
     other_sink,
     progress_of,
 )
 from millstream.spark.load.engine.topics import LoadedTopics, LogBounds
 from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
-from millstream.spark.sinks.capabilities import ListsGroups
+from millstream.spark.sinks.capabilities import FindsRangeStart, ListsGroups
+
+_PAST_ANY_OFFSET: Final = 1 << 62
 
 
 class Aligned(Protocol):
@@ -58,8 +61,11 @@ class LoadPlan:
     def advance(self, partition: TopicPartition, start: int, end: int) -> Advance:
         """The progress of one partition in the commit of a cycle."""
         topic_id = self.seen[partition].topic_id
-        lost_from = min((lost.start for lost in self.starts[partition].lost), default=None)
-        return Advance(*partition, topic_id, start, end, self.standing[partition], lost_from)
+        begins = self.starts[partition]
+        lost_from = min((lost.start for lost in begins.lost), default=None)
+        return Advance(
+            *partition, topic_id, start, end, self.standing[partition], lost_from, alone=begins.alone
+        )
 
     def backlogs(self, ends: Mapping[TopicPartition, int]) -> list[Backlog]:
         """What is to be loaded, up to ``ends``; nothing of partitions without an end."""
@@ -229,6 +235,9 @@ class Planner:
         return owned | {one for one in every if one.topic in fresh}
 
     def _decide(self, situation: Situation) -> Start | Refusal:
+        if may_lack_progress(situation, self._rules) and isinstance(self._sink, FindsRangeStart):
+            last_row = self._sink.range_start(*situation.partition, _PAST_ANY_OFFSET)
+            situation = replace(situation, last_row=last_row)
         found = decide(situation, self._rules)
         if self._aligned is None or isinstance(found, Refusal) or not found.anchors:
             return found

@@ -5,6 +5,8 @@ A sink says what it cannot do, and how large a cycle may be, by its capabilities
 
 from __future__ import annotations
 
+from typing import Any
+
 from millstream.errors import ConfigError
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.pipeline.pipeline import Pipeline
@@ -14,6 +16,7 @@ from millstream.spark.sinks.capabilities import (
     BoundsCycleBytes,
     BoundsCycleRecords,
     ChecksTables,
+    RemembersPartitions,
     SaysIfJoinsFiles,
     SaysIfReplaces,
     WritesTopics,
@@ -35,6 +38,15 @@ def check_fit(settings: LoadSettings, pipeline: Pipeline) -> None:
         )
     if not pipeline.needs_spark_for_tables:
         check_tables(sink, pipeline.tables(None))
+
+
+def tables_for(sink: Sink, pipeline: Pipeline, spark: Any) -> Tables:
+    """The tables of a load into this sink: partitioned as an existing table is, unless the load says how.
+
+    ``spark`` may be None unless ``pipeline.needs_spark_for_tables``.
+    """
+    remembered = sink.partitioned_by() if isinstance(sink, RemembersPartitions) else ()
+    return pipeline.tables(spark, remembered)
 
 
 def check_tables(sink: Sink, tables: Tables) -> None:

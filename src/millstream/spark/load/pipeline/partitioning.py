@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.declarations import setting_error
+from millstream.spark.sinks.partitioning import DERIVED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +33,8 @@ class Derived:
     def field(self) -> Any:
         import pyarrow as pa
 
-        return pa.field(self.name, pa.date32() if self.function == "date" else pa.int32())
+        kind = pa.date32() if self.function == "date" else pa.int32()
+        return pa.field(self.name, kind, metadata={DERIVED: f"{self.function}({self.source})"})
 
     def compute(self, column: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -72,6 +74,22 @@ class Partitioning:
             return rows
         more = [one.compute(rows.column(one.source)) for one in self.derived]
         return pa.RecordBatch.from_arrays([*rows.columns, *more], schema=self.schema)
+
+
+def remembered_for(schema: pa.Schema, remembered: Sequence[str]) -> tuple[str, ...]:
+    """What a table says it is partitioned by, as ``partition_by`` of a load with these columns.
+
+    A column that the load has is taken as it is. Empty where the load can neither derive a column nor has it:
+    the sink then says which.
+    """
+    found: list[str] = []
+    for one in remembered:
+        match = _DERIVED.fullmatch(one)
+        name, source = (one, one) if match is None else (match[3], match[2])
+        if name not in schema.names and source not in schema.names:
+            return ()
+        found.append(name if name in schema.names else one)
+    return tuple(found)
 
 
 def _column(name: str, schema: pa.Schema) -> str:

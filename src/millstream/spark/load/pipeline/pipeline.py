@@ -15,7 +15,7 @@ from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames, fused, jobs, sql
 from millstream.spark.load.pipeline.formats.avro import schema_text
 from millstream.spark.load.pipeline.fused import PieceResult
-from millstream.spark.load.pipeline.partitioning import Partitioning
+from millstream.spark.load.pipeline.partitioning import Partitioning, remembered_for
 from millstream.spark.load.pipeline.spark_schema import conformed
 from millstream.spark.load.pipeline.work import Shaper
 from millstream.spark.load.settings import Shaping
@@ -47,6 +47,7 @@ class Pipeline:
         self.shaping = shaping
         self._shaper = Shaper(shaping)
         self._query: sql.QueryShape | None = None
+        self._given = shaping.partition_by
         if shaping.sql is None:
             Partitioning(shaping.partition_by, self._shaper.schema)
 
@@ -68,16 +69,19 @@ class Pipeline:
         """
         return self._query is not None and self._query.aggregates
 
-    def tables(self, spark: Any) -> Tables:
+    def tables(self, spark: Any, remembered: Sequence[str] = ()) -> Tables:
         """The tables that it writes. Raises ConfigError if Spark refuses a check or the SQL.
 
-        ``spark`` may be None unless ``needs_spark_for_tables``.
+        ``spark`` may be None unless ``needs_spark_for_tables``. ``remembered`` is what the existing table is
+        partitioned by; it counts if the load's settings do not say.
         """
         if not self._shaper.checks_here:
             self._ask_about_checks(spark)
         if self.shaping.sql is not None:
             self._query = sql.shape(spark, self.shaping, self._shaper.schema)
-        partitioning = Partitioning(self.shaping.partition_by, self._written_schema())
+        schema = self._written_schema()
+        self.shaping = replace(self.shaping, partition_by=self._given or remembered_for(schema, remembered))
+        partitioning = Partitioning(self.shaping.partition_by, schema)
         return Tables(
             rows=partitioning.schema,
             rejected=columns.rejected_schema() if self.shaping.can_reject else None,
@@ -126,7 +130,7 @@ class Pipeline:
         self, spark: Any, settings: Mapping[str, object], pieces: Sequence[OffsetRange], writer: TaskWriter
     ) -> list[PieceResult]:
         if self.shaping.sql is not None and self._query is None:
-            self.tables(spark)
+            self.tables(spark, self.shaping.partition_by)
         pieces = tuple(pieces)
         frame = frames.parsed(spark, frames.ParseTask(dict(settings), pieces, self.shaping))
         task = frames.WriteTask(pieces, writer, self.shaping, self._shaper.schema)

@@ -18,6 +18,7 @@ from millstream.spark.sinks.delta.errors import TROUBLE, failed
 from millstream.spark.sinks.delta.parquet.files import DataFile, sync
 from millstream.spark.sinks.delta.parquet.partitions import supported
 from millstream.spark.sinks.delta.table import DeltaSnapshot, Table
+from millstream.spark.sinks.partitioning import DERIVED, require_same, spelled, spelled_in
 
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Delta does not allow in column names without column mapping."""
@@ -78,9 +79,22 @@ def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory
         raise SchemaConflictError(f"{directory} cannot be partitioned by all of its columns")
 
 
-def check_partition_columns(schema: pa.Schema, found: Sequence[str], directory: Path) -> None:
-    """Raise SchemaConflictError where the load lacks a column that the table is partitioned by."""
-    lacking = [name for name in found if name not in schema.names]
+def partitioned_by(snapshot: DeltaSnapshot) -> tuple[str, ...]:
+    """What the table is partitioned by; a derived column as it was when the table was created."""
+    columns = {column.name: column.metadata.get(DERIVED) for column in snapshot.handle.schema().fields}
+    return tuple(spelled(name, columns[name]) for name in snapshot.handle.metadata().partition_columns)
+
+
+def check_partition_columns(
+    snapshot: DeltaSnapshot, schema: pa.Schema, partition_by: Sequence[str], directory: Path
+) -> None:
+    """Raise SinkError where the load would partition the table in another way than it is, SchemaConflictError
+    where it lacks a column that the table is partitioned by. An empty ``partition_by`` accepts the table's.
+    """
+    names, found = snapshot.handle.metadata().partition_columns, partitioned_by(snapshot)
+    if partition_by:
+        require_same(f"the Delta table {directory}", found, spelled_in(schema, partition_by))
+    lacking = [name for name in names if name not in schema.names]
     if lacking:
         raise SchemaConflictError(
             f"the Delta table {directory} is partitioned by {', '.join(found)}, and the load has no column "

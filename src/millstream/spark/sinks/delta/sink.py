@@ -124,13 +124,7 @@ class DeltaSink:
         snapshot = table.look()
         if snapshot is None:
             snapshot = delta_schema.create(table, wanted, partition_by)
-        found = tuple(snapshot.handle.metadata().partition_columns)
-        if partition_by and found != partition_by:
-            raise SinkError(
-                f"the Delta table {table.directory} is partitioned by ({', '.join(found)}), not by "
-                f"({', '.join(partition_by)}): leave partition_by out, or load into another table"
-            )
-        delta_schema.check_partition_columns(schema, found, table.directory)
+        delta_schema.check_partition_columns(snapshot, schema, partition_by, table.directory)
         allowed = self._tables is not None and self._tables.add_columns
         delta_schema.fit(table, wanted, allowed=allowed)
         self._columns[table] = wanted
@@ -152,6 +146,10 @@ class DeltaSink:
         snapshot = self._rows.look()
         found = {} if snapshot is None else snapshot.groups()
         return {topic: frozenset(found.get(topic, ())) - {group_id} for topic in topics}
+
+    def partitioned_by(self) -> tuple[str, ...]:
+        snapshot = self._rows.look()
+        return () if snapshot is None else delta_schema.partitioned_by(snapshot)
 
     def _label(self, table: Table, where: TopicPartition, progress: Progress | None) -> None:
         if progress is not None and progress.label is not None:
@@ -175,7 +173,7 @@ class DeltaSink:
         snapshot = table.look()
         if snapshot is not None:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
-            delta_schema.check_partition_columns(schema, partition_by, table.directory)
+            delta_schema.check_partition_columns(snapshot, schema, (), table.directory)
         return Shape(
             str(table.directory),
             schema,
@@ -238,6 +236,8 @@ class DeltaSink:
         remover = Remover(table.directory, replaced_rows, cycle.cycle_id, self._compression)
 
         def decide(snapshot: DeltaSnapshot) -> CommitPlan:
+            if table is self._rows:
+                cycle.require_alone(snapshot.groups(), self.name)
             for step in steps:
                 found = snapshot.progress(step.name(cycle.group_id))
                 if found != step.before:

@@ -147,6 +147,9 @@ class CycleCommit:
 
     def _move_progress(self, connection: Connection) -> None:
         """Compare and set the progress; waits here while another commit's transaction runs."""
+        if any(step.alone for step in self._advances):  # of groups that begin together, one goes first
+            connection.execute(_LOCK, [f"millstream first {self._name}"])
+            self._cycle.require_alone(read_groups(connection, self._name), f"the table {self._name}")
         if self._tables.rejected is not None and any(
             step.expected.rows != step.expected.rejected for step in self._advances
         ):

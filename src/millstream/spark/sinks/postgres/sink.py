@@ -41,6 +41,7 @@ from millstream.spark.sinks.postgres.names import (
     in_range,
     placed,
 )
+from millstream.spark.sinks.postgres.partitions import partitioned_by
 from millstream.spark.sinks.postgres.rejected import Pages, read_rejected, readmit
 from millstream.spark.sinks.postgres.relations import exists
 from millstream.spark.sinks.postgres.staging import (
@@ -122,6 +123,10 @@ class PostgresSink:
             there = exists(connection, name, name.table) and exists(connection, name, PROGRESS)
             found = read_groups(connection, name) if there else {}
         return {topic: frozenset(found.get(topic, ())) - {group_id} for topic in topics}
+
+    def partitioned_by(self) -> tuple[str, ...]:
+        with self._database.session("reading the table's partitions") as connection:
+            return partitioned_by(connection, self._locate(connection))
 
     def _label(self, where: TopicPartition, progress: Progress | None) -> None:
         if progress is not None and progress.label is not None:

@@ -7,9 +7,10 @@ from typing import Final
 import pyarrow as pa
 from psycopg import sql
 
-from millstream.spark.sinks.base import SchemaConflictError, SinkError, Tables, label_column
+from millstream.spark.sinks.base import SchemaConflictError, Tables, label_column
 from millstream.spark.sinks.postgres.database import Connection
 from millstream.spark.sinks.postgres.names import MOST_BYTES, PROGRESS, REJECTED, TableName, placed
+from millstream.spark.sinks.postgres.partitions import check_partitions
 from millstream.spark.sinks.postgres.relations import Relation, check_fit, read_columns, read_relation
 from millstream.spark.sinks.postgres.types import column_type
 
@@ -58,7 +59,7 @@ def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
         if column not in there:  # created by an earlier version
             connection.execute(_ADD.format(name.progress, sql.Identifier(column), sql.SQL(kind)))
     relation = read_relation(connection, name, name.table)
-    _check_partitions(connection, name, tables)
+    check_partitions(connection, name, tables)
     if relation is None:
         _create(connection, name.rows, tables.rows, tables.positions)
         forget = sql.SQL("DELETE FROM {} WHERE table_name = %s").format(placed(name.progress))
@@ -77,19 +78,6 @@ def _prepare_rejected(connection: Connection, name: TableName, schema: pa.Schema
         _create(connection, name.rejected, schema, REJECTED_POSITIONS)
     else:
         _fit(connection, name, table, schema, relation, add=True)
-
-
-def _check_partitions(connection: Connection, name: TableName, tables: Tables) -> None:
-    if not tables.partition_by:
-        return
-    kind = sql.SQL("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)")
-    found = connection.execute(kind, [name.rows.as_string(connection)]).fetchone()
-    if found is None or found[0] != "p":
-        raise SinkError(
-            f"PostgreSQL needs partitions to be created first: create {name} with PARTITION BY "
-            f"({', '.join(tables.partition_by)}) and its partitions, or leave out "
-            "partition_by (--partition-by)"
-        )
 
 
 def _create(

@@ -181,6 +181,7 @@ class TopicSink:
         del at
         journal = self._journal(cycle.group_id)
         assert journal is not None, "prepare() makes the topics"
+        cycle.require_alone(journal.others, self.name)
         steps = sorted(cycle.advances, key=lambda step: (step.topic, step.partition))
         for step in steps:
             self._compare(journal, step)
