@@ -1,4 +1,8 @@
-"""Serializers and deserializers of keys and values: a format by name (``FORMATS``), or any callable.
+"""Serializers and deserializers of keys and values: a format by name (``FORMATS``), a callable, or an object.
+
+A callable takes the value, or the bytes, alone. An object with a method ``serialize`` or ``deserialize`` is
+called with topic, headers and data, in the order of Kafka's Java interfaces: so serdes that look a schema up
+plug in. The method counts, also where the object can be called.
 
 The named formats are those of Kafka's own serializers, so that programs in Java and in Python read each
 other's records; the names of Kafka's Java classes are accepted too. Null is None and is never passed to a
@@ -13,16 +17,44 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checkable
 
 from millstream.errors import ConfigError, DeserializationError, SerializationError
 from millstream.extras import require
+from millstream.model import Header
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 Serializer = Callable[[Any], bytes]
 Deserializer = Callable[[bytes], Any]
+
+
+@runtime_checkable
+class TopicSerializer(Protocol):
+    """A serializer that takes topic and headers; headers that it appends are sent with the record."""
+
+    def serialize(self, topic: str, headers: list[Header], value: Any, /) -> bytes: ...
+
+
+@runtime_checkable
+class TopicDeserializer(Protocol):
+    """A deserializer that takes topic and headers."""
+
+    def deserialize(self, topic: str, headers: Sequence[Header], data: bytes, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WithTopic:
+    """The method of an object that takes topic, headers and data."""
+
+    call: Callable[[str, Any, Any], Any]
+
+
+SerializerChoice = str | Serializer | TopicSerializer
+"""The name of a format, a callable to bytes, or an object that takes topic, headers and value."""
+DeserializerChoice = str | Deserializer | TopicDeserializer
+"""The name of a format, a callable from bytes, or an object that takes topic, headers and bytes."""
 Schema = str | Mapping[str, Any] | Sequence[Any]
 """An Avro schema: as JSON, or as that JSON read into a dict (or a list, for a union)."""
 
@@ -213,11 +245,17 @@ class _Fastavro:
             raise ConfigError(f"this is not an Avro schema: {error!r}") from error
 
 
-# ---- by name or by callable ----
+# ---- by name, callable or object ----
 
 
-def serializer(choice: str | Serializer, setting: str = "serializer") -> Serializer:
-    """Return the serializer of a name, or the callable itself. ``setting`` names it in an error."""
+@overload
+def serializer(choice: str | Serializer, setting: str = ...) -> Serializer: ...
+@overload
+def serializer(choice: TopicSerializer, setting: str = ...) -> WithTopic: ...
+def serializer(choice: SerializerChoice, setting: str = "serializer") -> Serializer | WithTopic:
+    """Return the serializer of a name, the callable, or an object's method. ``setting`` is for errors."""
+    if isinstance(choice, TopicSerializer) and not isinstance(choice, type):
+        return WithTopic(choice.serialize)
     if callable(choice):
         return choice
     found = _named(choice, setting)
@@ -229,8 +267,14 @@ def serializer(choice: str | Serializer, setting: str = "serializer") -> Seriali
     return found.serialize
 
 
-def deserializer(choice: str | Deserializer, setting: str = "deserializer") -> Deserializer:
-    """Return the deserializer of a name, or the callable itself. ``setting`` names it in an error."""
+@overload
+def deserializer(choice: str | Deserializer, setting: str = ...) -> Deserializer: ...
+@overload
+def deserializer(choice: TopicDeserializer, setting: str = ...) -> WithTopic: ...
+def deserializer(choice: DeserializerChoice, setting: str = "deserializer") -> Deserializer | WithTopic:
+    """Return the deserializer of a name, the callable, or an object's method. ``setting`` is for errors."""
+    if isinstance(choice, TopicDeserializer) and not isinstance(choice, type):
+        return WithTopic(choice.deserialize)
     if callable(choice):
         return choice
     return _named(choice, setting).deserialize or AvroDeserializer()
@@ -251,17 +295,28 @@ def _named(choice: object, setting: str) -> ValueFormat:
     if name is None:
         known = ", ".join(FORMATS)
         raise ConfigError(
-            f"{setting} is {choice!r}: it must be a callable, or one of {known}", setting=setting
+            f"{setting} is {choice!r}: it must be one of {known}, a callable, "
+            f"or an object with the method {'des' if 'deserializer' in setting else 's'}erialize",
+            setting=setting,
         )
     return FORMATS[name]
 
 
-def serialize(serializer: Serializer, value: Any, topic: str, part: str = "value") -> bytes | None:
+def serialize(
+    serializer: Serializer | WithTopic,
+    value: Any,
+    topic: str,
+    part: str = "value",
+    headers: list[Header] | None = None,
+) -> bytes | None:
     """Serialize a key or value (``part`` says which); None stays None. Raises SerializationError."""
     if value is None:
         return None
     try:
-        raw = serializer(value)
+        if isinstance(serializer, WithTopic):
+            raw = serializer.call(topic, [] if headers is None else headers, value)
+        else:
+            raw = serializer(value)
     except Exception as error:  # a user's callable may raise anything
         raise SerializationError(
             f"the {part} of a record for {topic} cannot be serialized: {error}"

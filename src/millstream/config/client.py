@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
@@ -23,9 +22,6 @@ from millstream.settings import (
     read_text,
     setting,
 )
-
-Serde = str | Callable[..., object]
-"""A serializer or deserializer: a name that ``serde`` knows, or any callable."""
 
 BufferBytes = Annotated[int, Integer(-1, INT_MAX)]
 """The size of a socket's buffer; -1 leaves it to the operating system."""

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from millstream.config.client import DEFAULT_API_TIMEOUT, NOT_YET, ClientConfig, Serde
+from millstream.config.client import DEFAULT_API_TIMEOUT, NOT_YET, ClientConfig
 from millstream.errors import ConfigError
+from millstream.serde import DeserializerChoice
 from millstream.settings import Choice, Flag, Int, Names, PositiveInt, Text, read_text, setting
 
 _LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -108,8 +109,10 @@ class ConsumerConfig(ClientConfig):
     isolation_level: Annotated[str, Choice(("read_uncommitted", "read_committed"))] = setting(
         "read_uncommitted", "read_committed leaves out records of open and aborted transactions."
     )
-    key_deserializer: Serde = setting(
-        "bytes", "How keys become objects: a name from the list below, or a callable from bytes."
+    key_deserializer: DeserializerChoice = setting(
+        "bytes",
+        "How keys become objects: a name from the list below, a callable from bytes, or "
+        "an object whose `deserialize` takes topic, headers and bytes.",
     )
     max_partition_fetch_bytes: Int = setting(
         1_048_576,
@@ -134,8 +137,10 @@ class ConsumerConfig(ClientConfig):
     session_timeout_ms: PositiveInt = setting(
         45_000, "A member that is silent for this long is removed. Lower it to notice crashes sooner."
     )
-    value_deserializer: Serde = setting(
-        "bytes", "How values become objects: a name from the list below, or a callable from bytes."
+    value_deserializer: DeserializerChoice = setting(
+        "bytes",
+        "How values become objects: a name from the list below, a callable from bytes, or "
+        "an object whose `deserialize` takes topic, headers and bytes.",
     )
 
     REFUSED: ClassVar = ClientConfig.REFUSED | {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from millstream.config.client import RECEIVE_BUFFER, BufferBytes, ClientConfig, Serde
+from millstream.config.client import RECEIVE_BUFFER, BufferBytes, ClientConfig
 from millstream.errors import ConfigError
+from millstream.serde import SerializerChoice
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Flag, Int, Integer, Long, PositiveInt, setting
 from millstream.wire.records.codecs import CODECS, CompressionLevels
 
@@ -49,8 +50,10 @@ class ProducerConfig(ClientConfig, CompressionLevels):
     enable_idempotence: Flag = setting(
         True, "Retries store a record once, and in order; false when acks is not all or retries is 0."
     )
-    key_serializer: Serde = setting(
-        "bytes", "How keys become bytes: a name from the list below, or a callable to bytes."
+    key_serializer: SerializerChoice = setting(
+        "bytes",
+        "How keys become bytes: a name from the list below, a callable to bytes, or "
+        "an object whose `serialize` takes topic, headers and value.",
     )
     linger_ms: Long = setting(
         5, "How long a batch waits for more records: 0 for latency, 20 to 100 for throughput."
@@ -65,8 +68,10 @@ class ProducerConfig(ClientConfig, CompressionLevels):
     retries: Int = setting(
         INT_MAX, "How often a request is sent again. Leave it: delivery_timeout_ms is the better limit."
     )
-    value_serializer: Serde = setting(
-        "bytes", "How values become bytes: a name from the list below, or a callable to bytes."
+    value_serializer: SerializerChoice = setting(
+        "bytes",
+        "How values become bytes: a name from the list below, a callable to bytes, or "
+        "an object whose `serialize` takes topic, headers and value.",
     )
 
     REFUSED: ClassVar = ClientConfig.REFUSED | {

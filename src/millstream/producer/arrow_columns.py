@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream import serde
@@ -14,6 +15,8 @@ from millstream.producer.core.columns import BytesColumn, RecordColumns, column_
 if TYPE_CHECKING:
     from millstream.wire.records.encode import Longs
 
+_HeaderLists = list[list[Header]]
+
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
 
@@ -21,7 +24,10 @@ class ArrowReader:
     """Reads pieces of a table whose rows are records of one topic."""
 
     def __init__(
-        self, topic: str, serialize_key: serde.Serializer, serialize_value: serde.Serializer
+        self,
+        topic: str,
+        serialize_key: serde.Serializer | serde.WithTopic,
+        serialize_value: serde.Serializer | serde.WithTopic,
     ) -> None:
         self._topic = topic
         self._serializers = {"key": serialize_key, "value": serialize_value}
@@ -30,9 +36,9 @@ class ArrowReader:
 
     def columns(self, piece: Any) -> RecordColumns:
         """Keys, values, headers and timestamps; a row without a timestamp gets the present time."""
-        return RecordColumns(
-            self._fields(piece, "key"), self._fields(piece, "value"), _headers(piece), _timestamps(piece)
-        )
+        headers = self._header_lists(piece)
+        keys, values = self._fields(piece, "key", headers), self._fields(piece, "value", headers)
+        return RecordColumns(keys, values, _headers(headers, piece.num_rows), _timestamps(piece))
 
     def partitions(self, piece: Any) -> tuple[Longs | None, int | None]:
         """The partition of each row (-1: none), and the highest; None for both if no row has one."""
@@ -46,37 +52,52 @@ class ArrowReader:
             raise UnknownTopicOrPartitionError(f"topic {self._topic} has no partition {bounds['min']}")
         return column.fill_null(-1).to_numpy(zero_copy_only=False).copy(), bounds["max"]
 
-    def _fields(self, piece: Any, name: str) -> BytesColumn:
+    def _fields(self, piece: Any, name: str, headers: _HeaderLists | None) -> BytesColumn:
         array = _column(piece, name)
         if array is None:
             return no_fields(piece.num_rows)
         binary = _as_binary(array)
         if binary is None:
-            return column_of(self._serialized(array, name))
+            return column_of(self._serialized(array, name, headers))
         return _binary_column(binary)
 
-    def _serialized(self, array: Any, name: str) -> list[bytes | None]:
+    def _serialized(self, array: Any, name: str, headers: _HeaderLists | None) -> list[bytes | None]:
         serialize = self._serializers[name]
-        return [serde.serialize(serialize, value, self._topic, name) for value in array.to_pylist()]
+        return [
+            serde.serialize(serialize, value, self._topic, name, row)
+            for value, row in zip(array.to_pylist(), headers or repeat(None), strict=False)
+        ]
+
+    def _header_lists(self, piece: Any) -> _HeaderLists | None:
+        """The headers of each row, to which serializers may append; None without any."""
+        array = _column(piece, "headers")
+        if array is not None:
+            return [[_header(entry) for entry in row or ()] for row in array.to_pylist()]
+        if serde.WithTopic in map(type, self._serializers.values()):
+            return [[] for _ in range(piece.num_rows)]
+        return None
 
     # -- as lists
 
     def lists(self, piece: Any) -> tuple[Sequence[Any], ...]:
         """Lists of keys, values, headers, partitions and timestamps; None stands for what is missing."""
+        headers = self._header_lists(piece)
         return (
-            self._list(piece, "key"),
-            self._list(piece, "value"),
-            _header_lists(piece),
+            self._list(piece, "key", headers),
+            self._list(piece, "value", headers),
+            [()] * piece.num_rows if headers is None else headers,
             _list_of(_numbers(piece, "partition"), piece),
             _list_of(_checked_timestamps(piece), piece),
         )
 
-    def _list(self, piece: Any, name: str) -> list[bytes | None]:
+    def _list(self, piece: Any, name: str, headers: _HeaderLists | None) -> list[bytes | None]:
         array = _column(piece, name)
         if array is None:
             return [None] * piece.num_rows
         binary = _as_binary(array)
-        values: list[bytes | None] = self._serialized(array, name) if binary is None else binary.to_pylist()
+        if binary is None:
+            return self._serialized(array, name, headers)
+        values: list[bytes | None] = binary.to_pylist()
         return values
 
 
@@ -171,18 +192,10 @@ def _timestamps(piece: Any) -> Longs:
     return stamps
 
 
-def _headers(piece: Any) -> BytesColumn:
-    if _column(piece, "headers") is None:
-        return no_fields(piece.num_rows)
-    rows = {row: headers for row, headers in enumerate(_header_lists(piece)) if headers}
-    return headers_of(rows, piece.num_rows)
-
-
-def _header_lists(piece: Any) -> list[Sequence[Header]]:
-    array = _column(piece, "headers")
-    if array is None:
-        return [()] * piece.num_rows
-    return [[_header(entry) for entry in row or ()] for row in array.to_pylist()]
+def _headers(lists: _HeaderLists | None, rows: int) -> BytesColumn:
+    if lists is None:
+        return no_fields(rows)
+    return headers_of({row: headers for row, headers in enumerate(lists) if headers}, rows)
 
 
 def _header(entry: Any) -> Header:

@@ -44,8 +44,9 @@ class Producer:
     def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
         config = ProducerConfig.from_settings(settings, keywords)
         self._config = config
-        self._serialize_key = _serializer(config.key_serializer, "key_serializer")
-        self._serialize_value = _serializer(config.value_serializer, "value_serializer")
+        self._serialize_key = serde.serializer(config.key_serializer, "key_serializer")
+        self._serialize_value = serde.serializer(config.value_serializer, "value_serializer")
+        self._adds_headers = serde.WithTopic in map(type, (self._serialize_key, self._serialize_value))
         # Bytes need no call, unless a serializer is set.
         formats = {serde.format_name(config.key_serializer), serde.format_name(config.value_serializer)}
         self._converts = formats != {"bytes"}
@@ -81,15 +82,16 @@ class Producer:
         is in milliseconds since 1970, now by default. Waits at most ``max_block_ms`` for the topic's
         metadata, and for memory when more than ``buffer_memory`` waits to be sent.
 
-        Raises errors that are known before sending: SerializationError, RecordTooLargeError,
-        BufferExhaustedError, an unknown or illegal topic or partition, ClosedError. Later errors are in the
-        future.
+        Raises what is known before sending (SerializationError, RecordTooLargeError, BufferExhaustedError,
+        an unknown or illegal topic or partition, ClosedError); later errors are in the future.
         """
         if self._io.refusal is not None:
             self._io.check()
         if type(value) is not bytes or (key is not None and type(key) is not bytes) or self._converts:
-            value = serde.serialize(self._serialize_value, value, topic)
-            key = serde.serialize(self._serialize_key, key, topic, "key")
+            extended = _checked_headers(headers) if self._adds_headers else None
+            key = serde.serialize(self._serialize_key, key, topic, "key", extended)
+            value = serde.serialize(self._serialize_value, value, topic, "value", extended)
+            headers = extended or headers
         if partition is None and timestamp is None and not headers:
             # The common case: add to the open batch. Calls are inlined, as each would cost as much as a good
             # part of the rest; see PartitionQueue for open_slot, and Batch for spare.
@@ -198,10 +200,6 @@ class Producer:
         self._io.check()
         reader = ArrowReader(topic, self._serialize_key, self._serialize_value)
         return send_rows(self._intake, reader, topic, batch)
-
-
-def _serializer(choice: Any, setting: str) -> serde.Serializer:
-    return serde.serializer(choice, setting)
 
 
 def _check_timestamp(timestamp: object) -> None:

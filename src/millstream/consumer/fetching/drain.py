@@ -6,7 +6,7 @@ works on another one. What was drained counts once the fetcher has accepted it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,9 +15,7 @@ from millstream.consumer.decoding.decoder import decoder
 from millstream.consumer.decoding.fields import Fields, deserialize_fields
 from millstream.consumer.fetching.buffers import BatchCursor, Chunk
 from millstream.errors import CorruptBatch, DeserializationError
-from millstream.serde import deserialization_error
-
-Deserializer = Callable[[bytes], Any]
+from millstream.serde import Deserializer, WithTopic, deserialization_error
 
 _MAX_BYTES: Final = 64 << 20
 """Drain not much more than that in one go: compressed data may become very large."""
@@ -29,11 +27,13 @@ _MAX_PLAIN_BYTES: Final = 1 << 18
 class Deserializers:
     """The deserializers of keys and values; None leaves the bytes as they are. Nulls stay None."""
 
-    key: Deserializer | None = None
-    value: Deserializer | None = None
+    key: Deserializer | WithTopic | None = None
+    value: Deserializer | WithTopic | None = None
 
     @classmethod
-    def of(cls, key: Deserializer | None, value: Deserializer | None) -> Deserializers:
+    def of(
+        cls, key: Deserializer | WithTopic | None, value: Deserializer | WithTopic | None
+    ) -> Deserializers:
         """``bytes`` is a deserializer that has nothing to do."""
         made = cls(None if key is bytes else key, None if value is bytes else value)
         return RAW if made == RAW else made
@@ -110,8 +110,8 @@ def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, De
     """Deserialize keys and values, a column at a time; with an error, only the records before it are left."""
     if deserializers is RAW:
         return raw, None
-    keys, key_error = _column(raw.keys, deserializers.key)
-    values, value_error = _column(raw.values[: len(keys)], deserializers.value)
+    keys, key_error = _column(raw, raw.keys, deserializers.key)
+    values, value_error = _column(raw, raw.values[: len(keys)], deserializers.value)
     if key_error is None and value_error is None:
         return raw.with_objects(keys, values), None
     row = len(values)
@@ -123,11 +123,13 @@ def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, De
 
 
 def _column(
-    column: Sequence[Any], deserializer: Deserializer | None
+    of: Columns, column: Sequence[Any], deserializer: Deserializer | WithTopic | None
 ) -> tuple[Sequence[Any], Exception | None]:
-    """The column deserialized, up to the first that fails."""
+    """The keys or values deserialized, up to the first that fails."""
     if deserializer is None:
         return column, None
+    if isinstance(deserializer, WithTopic):
+        return _column_with_headers(of, column, deserializer)
     if isinstance(column, Fields):
         whole = deserialize_fields(column, deserializer)
         if whole is not None:
@@ -138,6 +140,18 @@ def _column(
         for raw in column:
             add(None if raw is None else deserializer(raw))
     except Exception as error:  # noqa: BLE001 - a user's callable may raise anything
+        return done, error
+    return done, None
+
+
+def _column_with_headers(
+    of: Columns, column: Sequence[Any], deserializer: WithTopic
+) -> tuple[list[Any], Exception | None]:
+    done: list[Any] = []
+    try:
+        for raw, headers in zip(column, of.headers, strict=False):  # the column may end at an error
+            done.append(None if raw is None else deserializer.call(of.topic, headers, raw))
+    except Exception as error:  # noqa: BLE001 - a user's object may raise anything
         return done, error
     return done, None
 
