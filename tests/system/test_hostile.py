@@ -143,8 +143,8 @@ def claiming(count: int) -> bytes:
 
 BATCHES = {
     "a wrong checksum": (damaged(lambda d: d.__setitem__(-1, d[-1] ^ 1)), ErrorCode.CORRUPT_MESSAGE),
-    "a torn batch": (batch(b"one", b"two")[:-1], ErrorCode.CORRUPT_MESSAGE),
-    "half a header": (batch(b"one")[:30], ErrorCode.CORRUPT_MESSAGE),
+    "a torn batch": (batch(b"one", b"two")[:-1], ErrorCode.INVALID_RECORD),
+    "half a header": (batch(b"one")[:30], ErrorCode.INVALID_RECORD),
     "a length of minus one": (
         damaged(lambda d: struct.pack_into(">i", d, 8, -1)),
         ErrorCode.CORRUPT_MESSAGE,

@@ -8,13 +8,16 @@ import random
 import time
 import uuid
 from pathlib import Path
+from typing import Final
 
+from millstream.background_compile import BackgroundLoad
 from millstream.broker import metrics
 from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.flusher import Flusher
 from millstream.broker.group_service import GroupService
 from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
 from millstream.broker.log.files import Files
+from millstream.broker.log.record_checks import record_loop
 from millstream.broker.maintenance import Maintenance
 from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
@@ -23,8 +26,11 @@ from millstream.broker.served_topics import ServedTopics, Topic
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import KafkaStorageError
 from millstream.net.reactor import Reactor
+from millstream.wire.records.decode import load_check
 
 log = logging.getLogger("millstream.broker")
+
+_background_check: Final = BackgroundLoad(record_loop, load_check, "check of produced records")
 
 
 class Services:
@@ -57,6 +63,7 @@ class Services:
             self.directory, self.reactor, self.settings, self.flusher, self.epoch_ms
         )
         self.groups.load()
+        _background_check.on_volume()
 
     def _open_directory(self) -> LogDirectory:
         """Open the data directory and log what a crash did to it. A log that cannot be opened is an error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.client.background_compile import BackgroundLoad
+from millstream.background_compile import BackgroundLoad
 from millstream.consumer.decoding.decoder import decoder
 from millstream.wire.records.decode import load
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.client.background_compile import BackgroundLoad
+from millstream.background_compile import BackgroundLoad
 from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.client import Client

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from millstream.client.background_compile import BackgroundLoad
+from millstream.background_compile import BackgroundLoad
 from millstream.wire.records.jit import Loops
 
 SECONDS = 60.0

@@ -22,6 +22,7 @@ from millstream.wire.records.batch_header import (
     iter_headers,
     patch_batch,
     read_header,
+    set_max_timestamp,
 )
 from millstream.wire.records.batches import (
     ControlType,
@@ -235,7 +236,7 @@ def test_a_batch_gets_its_place_without_a_new_crc() -> None:
 
 def test_append_time_replaces_all_timestamps() -> None:
     batch = bytearray(encode_batch(SOME, base_offset=10))
-    patch_batch(memoryview(batch), base_offset=0, partition_leader_epoch=0, max_timestamp=5555)
+    set_max_timestamp(memoryview(batch), 5555, append_time=True)
     assert {record.timestamp for record in decode_batch(batch, max_decompressed_bytes=LIMIT)} == {5555}
     assert read_header(batch).timestamp_type is TimestampType.LOG_APPEND_TIME
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CODE = (
-    "from millstream.wire.records import decode as d, jit; from numba import types; "
+    "from millstream.wire.records import field_loops as d, jit; from numba import types; "
     "print(jit.compile_loop(d._MEASURE, d.__file__, 'decode', (types.int32[::1],), {'cache': True}))"
 )
 

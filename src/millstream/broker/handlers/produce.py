@@ -46,6 +46,7 @@ from millstream.wire.records.codecs import Codec
 
 ACKS_ALL: Final = -1
 _ZSTD_VERSION: Final = 7
+_LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = CRC_START + 1
 """The lower byte of a batch's attributes."""
@@ -170,22 +171,27 @@ def _records_problem(data: PartitionProduceData, version: int) -> BrokerProblem 
     """Check what needs no decoding, in Kafka's order; the log checks the rest."""
     if data.records is None or not len(data.records):
         return BrokerProblem(ErrorCode.INVALID_RECORD, "a produce request without records")
-    if len(data.records) > BATCH_OVERHEAD and data.records[_MAGIC_AT] != MAGIC:
-        return BrokerProblem(
-            ErrorCode.INVALID_RECORD, f"a batch of format {data.records[_MAGIC_AT]}, not {MAGIC}"
-        )
+    if len(data.records) > BATCH_OVERHEAD and (magic := data.records[_MAGIC_AT]) != MAGIC:
+        code = ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE
+        return BrokerProblem(code, f"a batch of format {magic}, not {MAGIC}")
     if problem := _codec_problem(data, version):
         return problem
-    if not _is_one_batch(data):
+    return _batch_problem(data)
+
+
+def _batch_problem(data: PartitionProduceData) -> BrokerProblem | None:
+    """Refuse anything but one whole batch, like Kafka: so that a retry is all or nothing."""
+    length = int.from_bytes(data.records[_LENGTH_AT:LOG_OVERHEAD], "big", signed=True)
+    size, given = LOG_OVERHEAD + length, len(data.records)
+    if given < LOG_OVERHEAD or given < size:
+        return BrokerProblem(ErrorCode.INVALID_RECORD, f"{given} bytes of a batch of {size}")
+    if size < BATCH_OVERHEAD:
+        return None  # the log refuses a length that no batch can have
+    if given > size:
         return BrokerProblem(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    if int.from_bytes(data.records[:_LENGTH_AT], "big"):
+        return BrokerProblem(ErrorCode.INVALID_RECORD, "a batch whose base offset is not 0")
     return None
-
-
-def _is_one_batch(data: PartitionProduceData) -> bool:
-    """Return whether there is one batch: like Kafka, so that a retry is all or nothing."""
-    length = int.from_bytes(data.records[LOG_OVERHEAD - 4 : LOG_OVERHEAD], "big", signed=True)
-    # The log refuses a length that no batch can have.
-    return length < BATCH_OVERHEAD - LOG_OVERHEAD or LOG_OVERHEAD + length >= len(data.records)
 
 
 def _append(broker: Services, partition: Partition, data: PartitionProduceData) -> PartitionProduceResponse:
@@ -201,8 +207,8 @@ def _append(broker: Services, partition: Partition, data: PartitionProduceData) 
             answer.log_start_offset = partition.log.start_offset
         if isinstance(error, RecordsWithoutKeyError | RecordsOutOfTimeError):
             answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=error.of_each)
-                for index in error.indexes
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=words)
+                for index, words in sorted(error.record_errors.items())
             ]
         return answer
     broker.metrics.records_in += result.last_offset - result.base_offset + 1

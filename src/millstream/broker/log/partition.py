@@ -28,7 +28,13 @@ from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionRe
 from millstream.broker.log.validation import recompress, validate
 from millstream.errors import KafkaStorageError, OffsetOutOfRangeError
 from millstream.model import TimestampType
-from millstream.wire.records.batch_header import NO_TIMESTAMP, BatchHeader, iter_headers, patch_batch
+from millstream.wire.records.batch_header import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    iter_headers,
+    patch_batch,
+    set_max_timestamp,
+)
 from millstream.wire.records.primitives import Buffer
 from millstream.wire.slices import EMPTY_SLICE, FileSlice
 
@@ -184,7 +190,11 @@ class PartitionLog:
         codec = self.config.codec
         if codec is not None and any(header.codec is not codec for header in headers):
             view = memoryview(recompress(view, headers, codec, self.config.compression_level))
-            headers = [header for _, header in iter_headers(view)]
+            fresh = [header for _, header in iter_headers(view)]
+            headers = [
+                header._replace(max_timestamp=checked.max_timestamp)
+                for header, checked in zip(fresh, headers, strict=True)
+            ]
         elif view.readonly:
             view = memoryview(bytearray(view))
         by_broker = self.config.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -195,15 +205,10 @@ class PartitionLog:
         placed: list[Placed] = []
         offset, position, epoch = self.end_offset, 0, self._store.epochs.latest
         for header in headers:
-            patch_batch(
-                view,
-                base_offset=offset,
-                partition_leader_epoch=epoch,
-                max_timestamp=append_time,
-                position=position,
-            )
-            last_offset = offset + header.last_offset_delta
             timestamp = header.max_timestamp if append_time is None else append_time
+            set_max_timestamp(view, timestamp, append_time=append_time is not None, position=position)
+            patch_batch(view, base_offset=offset, partition_leader_epoch=epoch, position=position)
+            last_offset = offset + header.last_offset_delta
             placed.append(Placed(header.size, last_offset, timestamp))
             offset, position = last_offset + 1, position + header.size
         return placed

@@ -1,13 +1,10 @@
-"""Validates a producer's batches before they are appended.
-
-Records are decoded only for compacted topics, whose records need keys, and for topics with a codec of their
-own.
-"""
+"""Validates a producer's batches before they are appended: headers, CRCs, and each record."""
 
 from __future__ import annotations
 
 from millstream.broker.log.config import LogConfig
-from millstream.broker.log.segments.raw_records import iter_raw_records, plain_records
+from millstream.broker.log.record_checks import RecordFacts, check_records, decoded
+from millstream.broker.log.segments.raw_records import plain_records
 from millstream.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -27,8 +24,9 @@ from millstream.wire.records.batch_header import (
     BatchHeader,
     assemble_batch,
     check_crc,
-    read_header,
+    unpack_header,
 )
+from millstream.wire.records.batches import RecordData
 from millstream.wire.records.codecs import Codec, compress
 from millstream.wire.records.primitives import Buffer
 
@@ -41,24 +39,24 @@ _MAX_PLAIN_BYTES = 1 << 30
 """The most decompressed bytes that a compressed batch may claim."""
 
 
+RecordErrors = dict[int, str]
+"""What is wrong with records, by their positions in the batch."""
+
+
 class RecordsWithoutKeyError(InvalidRecordError):
-    """Records have no key, which a compacted topic needs. ``indexes`` are their positions in the batch."""
+    """Records have no key, which a compacted topic needs."""
 
-    of_each = "the record has no key, which a compacted topic needs"
-
-    def __init__(self, indexes: list[int]) -> None:
-        super().__init__(f"record {indexes[0]} has no key, which a compacted topic needs")
-        self.indexes = indexes
+    def __init__(self, record_errors: RecordErrors) -> None:
+        super().__init__(f"record {min(record_errors)} has no key, which a compacted topic needs")
+        self.record_errors = record_errors
 
 
 class RecordsOutOfTimeError(InvalidTimestampError):
-    """Records are too old or too new for the topic. ``indexes`` are their positions in the batch."""
+    """Records are too old or too new for the topic."""
 
-    of_each = "the record's timestamp is too far from the broker's clock, or not the producer's"
-
-    def __init__(self, detail: str, indexes: list[int]) -> None:
+    def __init__(self, detail: str, record_errors: RecordErrors) -> None:
         super().__init__(detail)
-        self.indexes = indexes
+        self.record_errors = record_errors
 
 
 def validate(
@@ -71,14 +69,19 @@ def validate(
     headers: list[BatchHeader] = []
     position, end = 0, len(batches)
     while position < end:
-        header = read_header(batches, position)
+        header = unpack_header(batches, position)
         check_crc(batches, header, position)
         _check_header(header, config, allow_transactional)
         batch = batches[position : position + header.size]
-        if config.timestamp_type is TimestampType.CREATE_TIME:
-            _check_timestamps(batch, header, config, now_ms)
-        if config.compacts and not header.is_control:
-            _check_keys(batch, header)
+        facts = check_records(batch, header)
+        _check_timestamp_type(header)
+        by_producer = config.timestamp_type is TimestampType.CREATE_TIME
+        has_keys = not facts.without_key or not config.compacts or header.is_control
+        if not has_keys or (by_producer and not _is_in_time(facts, config, now_ms)):
+            _raise_record_errors(decoded(batch, header), config, now_ms)
+        # Wrong ones are corrected, as in Kafka: the time index relies on them.
+        if by_producer and header.max_timestamp != facts.latest:
+            header = header._replace(max_timestamp=facts.latest)
         headers.append(header)
         position += header.size
     if not headers:
@@ -92,7 +95,7 @@ def _check_header(header: BatchHeader, config: LogConfig, allow_transactional: b
     if header.batch_length + LOG_OVERHEAD > config.max_message_bytes:
         limit = config.max_message_bytes
         raise MessageTooLargeError(f"a batch of {header.size} bytes, max.message.bytes is {limit}")
-    if header.record_count != header.last_offset_delta + 1:
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         last = header.last_offset_delta
         raise InvalidRecordError(f"{header.record_count} records with offsets from 0 to {last}")
     plain_bytes = _MAX_PLAIN_BYTES if header.attributes & CODEC_MASK else header.size - BATCH_OVERHEAD
@@ -115,30 +118,36 @@ def _check_attributes(header: BatchHeader, allow_transactional: bool) -> None:
         raise InvalidRecordError("a delete horizon is set, which only compaction may do")
 
 
-def _check_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_timestamp_type(header: BatchHeader) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        words = "a batch with the broker's timestamps, message.timestamp.type is CreateTime"
-        raise RecordsOutOfTimeError(words, list(range(header.record_count)))
-    first_ms = now_ms - config.message_timestamp_before_max_ms
-    last_ms = now_ms + config.message_timestamp_after_max_ms
-    latest = header.max_timestamp
-    earliest = min(header.base_timestamp, latest)
-    if latest != NO_TIMESTAMP and latest > last_ms:
-        words = f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock"
-    elif earliest != NO_TIMESTAMP and earliest < first_ms:
-        words = f"timestamp {earliest} is {now_ms - earliest} ms behind the broker's clock"
-    else:
-        return
-    records = enumerate(iter_raw_records(plain_records(batch, header), header.record_count))
-    times = [(index, header.base_timestamp + record.timestamp_delta) for index, record in records]
-    raise RecordsOutOfTimeError(words, [index for index, time in times if not first_ms <= time <= last_ms])
+        words = "the batch has the broker's timestamp type, LogAppendTime, which only the broker may set"
+        raise RecordsOutOfTimeError(words, dict.fromkeys(range(header.record_count), words))
 
 
-def _check_keys(batch: memoryview, header: BatchHeader) -> None:
-    records = enumerate(iter_raw_records(plain_records(batch, header), header.record_count))
-    without_key = [index for index, record in records if record.key is None]
-    if without_key:
-        raise RecordsWithoutKeyError(without_key)
+def _is_in_time(facts: RecordFacts, config: LogConfig, now_ms: int) -> bool:
+    first_ms, last_ms = _bounds(config, now_ms)
+    return first_ms <= facts.earliest and facts.latest <= last_ms
+
+
+def _bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    return now_ms - before_ms, now_ms + after_ms
+
+
+def _raise_record_errors(records: list[RecordData], config: LogConfig, now_ms: int) -> None:
+    """Raise an error that names the records. None if they are in time: some may have no timestamp."""
+    first_ms, last_ms = _bounds(config, now_ms)
+    keyless: RecordErrors = {}
+    late: RecordErrors = {}
+    for index, record in enumerate(records):
+        if config.compacts and record.key is None:
+            keyless[index] = "the record has no key, which a compacted topic needs"
+        elif record.timestamp != NO_TIMESTAMP and not first_ms <= record.timestamp <= last_ms:
+            late[index] = f"timestamp {record.timestamp} is not between {first_ms} and {last_ms}"
+    if late and config.timestamp_type is TimestampType.CREATE_TIME:
+        raise RecordsOutOfTimeError(late[min(late)], keyless | late)
+    if keyless:
+        raise RecordsWithoutKeyError(keyless)
 
 
 def recompress(batches: memoryview, headers: list[BatchHeader], codec: Codec, level: int | None) -> bytearray:

@@ -132,6 +132,16 @@ def add_sequence(sequence: int, increment: int) -> int:
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read and check the header at ``position``; the buffer need not hold the records."""
+    header = unpack_header(buffer, position)
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptBatch(
+            f"negative counts: last offset delta {header.last_offset_delta}, {header.record_count} records"
+        )
+    return header
+
+
+def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header at ``position``, and check no more than that it is the header of a batch."""
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
         if position >= 0 and len(buffer) - position > _MAGIC_AT and buffer[position + _MAGIC_AT] != MAGIC:
             raise UnsupportedMagic(f"record format {buffer[position + _MAGIC_AT]} instead of {MAGIC}")
@@ -141,10 +151,6 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise UnsupportedMagic(f"record format {header.magic} instead of {MAGIC}")
     if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
         raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
-    if header.last_offset_delta < 0 or header.record_count < 0:
-        raise CorruptBatch(
-            f"negative counts: last offset delta {header.last_offset_delta}, {header.record_count} records"
-        )
     return header
 
 
@@ -180,24 +186,26 @@ def iter_headers(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[tup
 
 
 def patch_batch(
-    buffer: bytearray | memoryview,
-    *,
-    base_offset: int,
-    partition_leader_epoch: int,
-    max_timestamp: int | None = None,
-    position: int = 0,
+    buffer: bytearray | memoryview, *, base_offset: int, partition_leader_epoch: int, position: int = 0
 ) -> None:
-    """Write the offset and leader epoch of the batch at ``position``, as the log assigns them.
-
-    With ``max_timestamp`` the batch becomes one of LogAppendTime: all its records get that timestamp, and the
-    CRC is computed again.
-    """
+    """Write the offset and leader epoch of the batch at ``position``, as the log assigns them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LOG_OVERHEAD, partition_leader_epoch)
-    if max_timestamp is None:
-        return
+
+
+def set_max_timestamp(
+    buffer: bytearray | memoryview, max_timestamp: int, *, append_time: bool, position: int = 0
+) -> None:
+    """Write the largest timestamp of the batch at ``position``, and compute its CRC again if that changes it.
+
+    ``append_time`` makes it a batch of LogAppendTime: all its records have that timestamp.
+    """
     (attributes,) = _INT16.unpack_from(buffer, position + _ATTRIBUTES_AT)
-    _INT16.pack_into(buffer, position + _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
+    (before,) = _TIMESTAMP.unpack_from(buffer, position + _MAX_TIMESTAMP_AT)
+    wanted = attributes | LOG_APPEND_TIME_BIT if append_time else attributes
+    if before == max_timestamp and attributes == wanted:
+        return
+    _INT16.pack_into(buffer, position + _ATTRIBUTES_AT, wanted)
     _TIMESTAMP.pack_into(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp)
     (length,) = _INT32.unpack_from(buffer, position + _LENGTH_AT)
     covered = memoryview(buffer)[position + CRC_START : position + LOG_OVERHEAD + length]

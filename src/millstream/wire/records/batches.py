@@ -39,6 +39,7 @@ from millstream.wire.records.primitives import (
 
 # A record takes at least a length, attributes, two deltas, two lengths and a header count.
 _MIN_RECORD_BYTES = 7
+_MAX_ATTRIBUTES = 0x7F
 
 
 class RecordData(NamedTuple):
@@ -121,11 +122,14 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
 # -- decoding
 
 
-def decode_batch(buffer: Buffer, *, max_decompressed_bytes: int, verify_crc: bool = True) -> list[RecordData]:
+def decode_batch(
+    buffer: Buffer, *, max_decompressed_bytes: int, verify_crc: bool = True, for_all_clients: bool = False
+) -> list[RecordData]:
     """Decode exactly one batch, strictly: every length is checked, and nothing may be left over.
 
     Raises CorruptBatch, also for a wrong CRC and for records that take more than ``max_decompressed_bytes``.
-    ``verify_crc=False`` skips the check of the CRC.
+    ``verify_crc=False`` skips the check of the CRC. ``for_all_clients`` also refuses what other clients
+    fail over: headers whose name is not UTF-8, and unused attributes above 127.
     """
     header = read_header(buffer)
     if verify_crc:
@@ -137,7 +141,7 @@ def decode_batch(buffer: Buffer, *, max_decompressed_bytes: int, verify_crc: boo
     records: list[RecordData] = []
     position, last_delta = 0, -1
     for _ in range(header.record_count):
-        record, delta, position = _decode_record(payload, position, header, append_time)
+        record, delta, position = _decode_record(payload, position, header, append_time, for_all_clients)
         if not last_delta < delta <= header.last_offset_delta:
             raise CorruptBatch(
                 f"offset delta {delta} after {last_delta}, in a batch to {header.last_offset_delta}"
@@ -163,17 +167,19 @@ def decompress_records(
 
 
 def _decode_record(
-    payload: bytes, start: int, header: BatchHeader, append_time: int | None
+    payload: bytes, start: int, header: BatchHeader, append_time: int | None, for_all_clients: bool
 ) -> tuple[RecordData, int, int]:
     length, position = read_varint(payload, start)
     end = position + length
     if length < 0 or end > len(payload):
         raise CorruptBatch(f"a record of {length} bytes at byte {start}, {len(payload) - position} are left")
+    if for_all_clients and position < end and payload[position] > _MAX_ATTRIBUTES:
+        raise CorruptBatch(f"the record at byte {start} has attributes {payload[position]}")
     timestamp_delta, position = read_varlong(payload, position + 1)  # + 1: attributes, all unused
     offset_delta, position = read_varint(payload, position)
     key, position = _read_bytes(payload, position, end)
     value, position = _read_bytes(payload, position, end)
-    headers, position = _read_headers(payload, position, end)
+    headers, position = _read_headers(payload, position, end, for_all_clients)
     if position != end:
         raise CorruptBatch(f"the record at byte {start} ends at byte {position}, not at {end}")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
@@ -191,7 +197,9 @@ def _read_bytes(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     return payload[position : position + length], position + length
 
 
-def _read_headers(payload: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def _read_headers(
+    payload: bytes, position: int, end: int, for_all_clients: bool
+) -> tuple[tuple[Header, ...], int]:
     count, position = read_varint(payload, position)
     if count < 0 or count * 2 > end - position:  # a header takes at least two lengths
         raise CorruptBatch(f"{count} headers at byte {position}, {end - position} bytes are left")
@@ -201,8 +209,10 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[tuple[Header
         if name is None:
             raise CorruptBatch(f"a header without a name before byte {position}")
         value, position = _read_bytes(payload, position, end)
-        # Names are text by convention only: one that is not must not make the partition unreadable.
-        headers.append((name.decode(errors="replace"), value))
+        try:
+            headers.append((name.decode(errors="strict" if for_all_clients else "replace"), value))
+        except UnicodeDecodeError:
+            raise CorruptBatch(f"a header's name before byte {position} is not UTF-8") from None
     return tuple(headers), position
 
 

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from millstream.wire.records.primitives import Buffer
 
 
-def _too_large(codec: str, max_bytes: int) -> CorruptBatch:
-    return CorruptBatch(f"{codec} data decompresses to more than {max_bytes} bytes")
+class DecompressedTooLarge(CorruptBatch):
+    """Compressed records take more memory than the reader allows."""
+
+
+def _too_large(codec: str, max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{codec} data decompresses to more than {max_bytes} bytes")
 
 
 def _damaged(codec: str, error: object) -> CorruptBatch:

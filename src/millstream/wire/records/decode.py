@@ -24,6 +24,7 @@ from millstream.wire.records.batch_header import (
     TRANSACTIONAL_BIT,
 )
 from millstream.wire.records.checksum_loop import compile_checksum_loop
+from millstream.wire.records.field_loops import compile_field_loops
 from millstream.wire.records.jit import compile_loop, expand_macros
 from millstream.wire.records.primitives import INT64_MAX
 
@@ -67,6 +68,11 @@ if byte > 127:
         FAULT
 NAME = np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))
 """
+_ASCII: Final = """\
+for place in range(at, at + SIZE):
+    if data[np.uint64(place)] > 127:
+        FAULT
+"""
 # A varint has 5 bytes at most and 32 bits; a varlong 10 and 64, so its last byte holds no more than one bit.
 _MACROS: Final = {
     "VARINT(NAME, END)": _VARINT.replace("LAST_SHIFT", "28").replace(
@@ -75,7 +81,57 @@ _MACROS: Final = {
     "VARLONG(NAME, END)": _VARINT.replace("LAST_SHIFT", "63").replace(
         "TOO_LARGE", "shift > np.uint64(63) and byte > np.uint64(1)"
     ),
+    "ASCII(SIZE)": _ASCII,
 }
+
+# Reads the record at ``at`` and checks all its lengths. ATTRIBUTES and NAMED are statements that run at its
+# attributes, of which no bit is used, and at the name of each header.
+_RECORD: Final = """\
+VARINT(length, payload_end)
+end = at + length
+if length < 1 or end > payload_end:
+    FAULT
+ATTRIBUTES
+at += 1
+VARLONG(timestamp_delta, end)
+VARINT(offset_delta, end)
+VARINT(key_size, end)
+key_start = at
+if key_size < -1 or key_size > end - at:
+    FAULT
+if key_size > 0:
+    at += key_size
+VARINT(value_size, end)
+value_start = at
+if value_size < -1 or value_size > end - at:
+    FAULT
+if value_size > 0:
+    at += value_size
+header_start = at
+VARINT(header_count, end)
+if header_count != 0:
+    if header_count < 0 or header_count * 2 > end - at:
+        FAULT
+    for _ in range(header_count):
+        VARINT(name_size, end)
+        if name_size < 0 or name_size > end - at:
+            FAULT
+        NAMED
+        at += name_size
+        VARINT(size, end)
+        if size < -1 or size > end - at:
+            FAULT
+        if size > 0:
+            at += size
+if at != end:
+    FAULT
+"""
+_TIMESTAMP: Final = """\
+NAME = base_timestamp + timestamp_delta
+if ((base_timestamp ^ NAME) & (timestamp_delta ^ NAME)) < 0:
+    FAULT
+"""
+_RECORD_MACROS: Final = {"RECORD(ATTRIBUTES, NAMED)": _RECORD, "TIMESTAMP(NAME)": _TIMESTAMP}
 
 _READ_RECORDS: Final = """\
 def read_records(
@@ -94,53 +150,17 @@ def read_records(
         first_row = row
         previous_delta = -1
         for _ in range(table[batch, RECORDS]):
-            VARINT(length, payload_end)
-            end = at + length
-            if length < 1 or end > payload_end:
-                FAULT
-            at += 1
-            VARLONG(timestamp_delta, end)
-            VARINT(offset_delta, end)
+            RECORD(pass, pass)
             if offset_delta <= previous_delta or offset_delta > last_delta:
                 FAULT
             previous_delta = offset_delta
             timestamp = max_timestamp
             if appended == 0:
-                timestamp = base_timestamp + timestamp_delta
-                if ((base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp)) < 0:
-                    FAULT
-            VARINT(key_size, end)
-            key_start = at
-            if key_size < -1 or key_size > end - at:
-                FAULT
-            if key_size > 0:
-                at += key_size
-            VARINT(value_size, end)
-            value_start = at
-            if value_size < -1 or value_size > end - at:
-                FAULT
-            if value_size > 0:
-                at += value_size
-            header_start = at
-            VARINT(header_count, end)
+                TIMESTAMP(timestamp)
             if header_count != 0:
-                if header_count < 0 or header_count * 2 > end - at:
-                    FAULT
                 with_headers += 1
-                for _ in range(header_count):
-                    VARINT(name_size, end)
-                    if name_size < 0 or name_size > end - at:
-                        FAULT
-                    at += name_size
-                    VARINT(size, end)
-                    if size < -1 or size > end - at:
-                        FAULT
-                    if size > 0:
-                        at += size
             else:
                 header_start = -1
-            if at != end:
-                FAULT
             offsets[row] = base_offset + offset_delta
             timestamps[row] = timestamp
             key_starts[row] = key_start
@@ -152,6 +172,29 @@ def read_records(
         if at != payload_end:
             FAULT
     return batches, row, with_headers
+"""
+
+# Checks the records of a batch from a producer, whose offsets count from 0. Returns whether they are good,
+# their least and largest timestamps, and how many have no key. A header's name that is not ASCII is left to
+# the plain decoder. Attributes above 127 are refused: kafka-python reads them as a varint.
+_CHECK_RECORDS: Final = """\
+def check_records(data, start, payload_end, records, base_timestamp):
+    at = start
+    earliest = np.int64(MAX_OFFSET)
+    latest = np.int64(-1)
+    without_key = 0
+    for index in range(records):
+        RECORD(ASCII(1), ASCII(name_size))
+        TIMESTAMP(timestamp)
+        if offset_delta != index:
+            FAULT
+        if key_size < 0:
+            without_key += 1
+        earliest = min(earliest, timestamp)
+        latest = max(latest, timestamp)
+    if at != payload_end:
+        FAULT
+    return True, earliest, latest, without_key
 """
 
 # Finds the run of simple batches: whole, in order, of one codec, leader epoch and timestamp type. Stops
@@ -211,104 +254,9 @@ def find_batches(data, position, max_bytes, max_payload, skip_transactional, tab
     return batches
 """
 
-_MEASURE: Final = """\
-def measure(sizes):
-    total = np.int64(0)
-    nulls = np.int64(0)
-    for row in range(len(sizes)):
-        size = np.int64(sizes[row])
-        if size > 0:
-            total += size
-        elif size < 0:
-            nulls += 1
-    return total, nulls
-"""
-
-# Copies fields into the buffers of an Arrow binary array, starting at ``first_row`` and ``first_byte``:
-# ``ends`` are Arrow's offsets without the first, ``validity`` has all its bits set. Indexes are unsigned:
-# where they could be negative, and so count from the end, the compiler cannot copy many bytes at once.
-_GATHER: Final = """\
-def gather(data, starts, sizes, ends, validity, out, first_row, first_byte):
-    position = np.uint64(first_byte)
-    for row in range(len(starts)):
-        place = first_row + row
-        if sizes[row] > 0:
-            size = np.uint64(sizes[row])
-            start = np.uint64(starts[row])
-            for i in range(size):
-                out[position + i] = data[start + i]
-            position += size
-        elif sizes[row] < 0:
-            validity[place >> 3] &= np.uint8(255 ^ (1 << (place & 7)))
-        ends[place] = position
-    return np.int64(position)
-"""
-
-# Copies fields of one size; the output of nulls is left alone. Returns the first row that has another size,
-# or the number of rows.
-_GATHER_FIXED: Final = """\
-def gather_fixed(data, starts, sizes, width, out):
-    for row in range(len(starts)):
-        size = np.int64(sizes[row])
-        if size >= 0:
-            if size != width:
-                return row
-            start = np.int64(starts[row])
-            for i in range(width):
-                out[row * width + i] = data[start + i]
-    return len(starts)
-"""
-
-# Writes the fields as a list in the format of ``marshal``, the fastest way to make Python objects; ``kind``
-# is marshal's type code of a field that is not null.
-_PACK: Final = """\
-def pack(data, starts, sizes, kind, out):
-    rows = len(starts)
-    out[0] = 91
-    for i in range(4):
-        out[1 + i] = (rows >> (8 * i)) & 255
-    position = np.uint64(5)
-    for row in range(rows):
-        if sizes[row] < 0:
-            out[position] = 78
-            position += np.uint64(1)
-            continue
-        size = np.uint64(sizes[row])
-        out[position] = kind
-        out[position + np.uint64(1)] = size & np.uint64(255)
-        out[position + np.uint64(2)] = (size >> np.uint64(8)) & np.uint64(255)
-        out[position + np.uint64(3)] = (size >> np.uint64(16)) & np.uint64(255)
-        out[position + np.uint64(4)] = size >> np.uint64(24)
-        position += np.uint64(5)
-        start = np.uint64(starts[row])
-        for i in range(size):
-            out[position + i] = data[start + i]
-        position += size
-    return np.int64(position)
-"""
-
-# Whether fields are text: 0, all are ASCII; 1, all are UTF-8 if their concatenation is; 2, no (one of them
-# starts in the middle of a character).
-_SCAN_TEXT: Final = """\
-def scan_text(data, starts, sizes):
-    bits = np.uint8(0)
-    torn = False
-    for row in range(len(starts)):
-        if sizes[row] > 0:
-            size = np.uint64(sizes[row])
-            start = np.uint64(starts[row])
-            torn |= (data[start] & np.uint8(0xC0)) == np.uint8(0x80)
-            for i in range(size):
-                bits |= data[start + i]
-    if bits < 128:
-        return 0
-    return 2 if torn else 1
-"""
-
 _CONSTANTS: Final = {
     **{name: globals()[name] for name in ("START", "PAYLOAD_END", "BASE_OFFSET", "LAST_DELTA")},
     **{name: globals()[name] for name in ("BASE_TIMESTAMP", "MAX_TIMESTAMP", "APPENDED", "RECORDS", "CRC")},
-    "FAULT": "return batch, first_row, with_headers",
     "OVERHEAD": BATCH_OVERHEAD,
     "APPEND_TIME": LOG_APPEND_TIME_BIT,
     "CONTROL": CONTROL_BIT,
@@ -317,9 +265,9 @@ _CONSTANTS: Final = {
 }
 
 
-def expand(source: str) -> str:
-    """Return the source of a loop with its macros, integers and constants expanded."""
-    source = expand_macros(source, _MACROS)
+def expand(source: str, fault: str = "return batch, first_row, with_headers") -> str:
+    """Return the source of a loop with everything expanded. ``fault``: the statement that refuses."""
+    source = expand_macros(expand_macros(source, _RECORD_MACROS), _MACROS).replace("FAULT", fault)
     source = re.sub(r"INT32\(position \+ (\d+)\)", _expand_int32, source)
     return re.sub(rf"\b({'|'.join(_CONSTANTS)})\b", lambda found: str(_CONSTANTS[found[0]]), source)
 
@@ -359,22 +307,35 @@ def compile_kernels(options: dict[str, Any]) -> DecoderKernels:
     from numba import types
 
     data = types.Array(types.uint8, 1, "C", readonly=True)
-    ints, longs, out = types.int32[::1], types.int64[::1], types.uint8[::1]
-    table, number = types.int64[:, ::1], types.int64
+    ints, longs, number, table = types.int32[::1], types.int64[::1], types.int64, types.int64[:, ::1]
     columns = (longs, longs, ints, ints, ints, ints, ints)
-    # The short ones keep the interpreter's lock: releasing and taking it again would take longer.
     loops = (
         (_FIND_BATCHES, (data, number, number, number, types.boolean, table), False),
         (_READ_RECORDS, (data, table, number, *columns), True),
-        (_MEASURE, (ints,), False),
-        (_GATHER, (data, ints, ints, ints, out, out, number, number), True),
-        (_GATHER_FIXED, (data, ints, ints, number, out), False),
-        (_PACK, (data, ints, ints, number, out), False),
-        (_SCAN_TEXT, (data, ints, ints), False),
     )
     compiled = [
         compile_loop(expand(text), __file__, __name__, signature, {**options, "nogil": nogil})
         for text, signature, nogil in loops
     ]
+    compiled += compile_field_loops(options)
     compiled.append(compile_checksum_loop({**options, "nogil": True}))
     return DecoderKernels(*compiled)
+
+
+CheckRecords = Callable[["Bytes", int, int, int, int], tuple[bool, int, int, int]]
+"""The type of the loop that checks records."""
+
+
+def load_check() -> CheckRecords:
+    """Compile the loop that checks a producer's records, or find it compiled."""
+    return compile_check({"cache": True})
+
+
+def compile_check(options: dict[str, Any]) -> CheckRecords:
+    """Compile it with these options of numba's."""
+    from numba import types
+
+    signature = (types.Array(types.uint8, 1, "C", readonly=True), *[types.int64] * 4)
+    text = expand(_CHECK_RECORDS, "return False, earliest, latest, without_key")
+    loop: CheckRecords = compile_loop(text, __file__, __name__, signature, options)
+    return loop

@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol
 
 from millstream.wire.records.jit import K
 
-log = logging.getLogger("millstream.client")
+log = logging.getLogger("millstream.compile")
 
 loading: Final = threading.RLock()
 """Held while compiled loops are loaded.
