@@ -45,7 +45,7 @@ def values(size: int) -> list[bytes]:
 
 
 @contextmanager
-def _millstream(servers: str, acks: str) -> Iterator[Any]:
+def millstream_producer(servers: str, acks: str) -> Iterator[Any]:
     from millstream import Producer
     from millstream.producer.driver import background_encoder
 
@@ -62,7 +62,7 @@ def _millstream(servers: str, acks: str) -> Iterator[Any]:
 
 @contextmanager
 def send(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
-    with _millstream(servers, acks) as producer:
+    with millstream_producer(servers, acks) as producer:
 
         def some(count: int) -> None:
             for value in islice(cycle(values(size)), count):
@@ -78,7 +78,7 @@ def send_arrow(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]
     import pyarrow
 
     rows = pyarrow.record_batch({"value": pyarrow.array(list(islice(cycle(values(size)), ROWS)))})
-    with _millstream(servers, acks) as producer:
+    with millstream_producer(servers, acks) as producer:
 
         def some(count: int) -> None:
             sent = [producer.send_arrow(topic, rows) for _ in range(count // ROWS)]
@@ -90,7 +90,7 @@ def send_arrow(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]
 # --- its peers
 
 
-def _confluent(servers: str, acks: str) -> Any:
+def confluent_producer(servers: str, acks: str) -> Any:
     from confluent_kafka import Producer
 
     return Producer(
@@ -107,7 +107,7 @@ def _confluent(servers: str, acks: str) -> Any:
 
 @contextmanager
 def confluent(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
-    producer = _confluent(servers, acks)
+    producer = confluent_producer(servers, acks)
 
     def some(count: int) -> None:
         for value in islice(cycle(values(size)), count):
@@ -125,7 +125,7 @@ def confluent(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
 @contextmanager
 def confluent_delivered(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
     """With a callback for each record, which is how it says whether one was written."""
-    producer = _confluent(servers, acks)
+    producer = confluent_producer(servers, acks)
     delivered = failed = 0
 
     def on_delivery(error: Any, message: Any) -> None:

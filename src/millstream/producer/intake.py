@@ -168,7 +168,7 @@ class Intake:
             if isinstance(batch, ColumnBatch) and batch.filled + size <= batch.capacity + BATCH_OVERHEAD:
                 return batch, False
             self._io.check()
-            if not accumulator.lacks_memory(size):
+            if not accumulator.lacks_memory(max(size, accumulator.batch_size)):
                 break
             self.wait_for_memory(deadline)
         if not queue.close_open():

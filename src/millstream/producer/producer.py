@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from sys import getrefcount
 from time import time as now_s
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream import serde
 from millstream.client.blocking import Deadline
@@ -24,6 +24,9 @@ from millstream.producer.intake import Intake
 
 if TYPE_CHECKING:
     import pyarrow
+
+_NO_PARTITION: Final = 1 << 40
+"""An index that no list has: the slow path refuses negative partitions."""
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
@@ -92,20 +95,20 @@ class Producer:
             key = serde.serialize(self._serialize_key, key, topic, "key", extended)
             value = serde.serialize(self._serialize_value, value, topic, "value", extended)
             headers = extended or headers
-        if partition is None and timestamp is None and not headers:
+        if timestamp is None and not headers:
             # The common case: add to the open batch. Calls are inlined, as each would cost as much as a good
             # part of the rest; see PartitionQueue for open_slot, and Batch for spare.
             try:
                 known = self._topics[topic]
-                size = len(value) + RECORD_OVERHEAD
-                if key is None:
-                    open_slot = known.sticky.open_slot  # type: ignore[union-attr]
+                size = len(value) + RECORD_OVERHEAD + (0 if key is None else len(key))
+                if partition is None:
+                    queue = known.sticky if key is None else known.queue_of(key)
                 else:
-                    open_slot = known.queue_of(key).open_slot
-                    size += len(key)
+                    queue = known.queues[partition if partition >= 0 else _NO_PARTITION]
+                open_slot = queue.open_slot  # type: ignore[union-attr]
                 batch = open_slot.pop()
             except (LookupError, TypeError, AttributeError):  # no open batch, another thread has it, no value
-                return self._intake.send(topic, value, key, (), None, None)
+                return self._intake.send(topic, value, key, (), partition, None)
             try:
                 room = batch.room - size
                 if room >= 0:

@@ -124,6 +124,36 @@ def test_memory_is_taken_by_batch_and_given_back() -> None:
     assert queues.add(partition=2) is not None
 
 
+def test_memory_grows_with_the_records() -> None:
+    """A thousand partitions with a record each share a memory that holds only eight full batches."""
+    memory, full = 1 << 20, 1 << 17
+    queues = Queues(batch_size=full, memory=memory, partitions=1000)
+    for partition in range(1000):
+        assert queues.add(partition=partition) is not None, f"there is memory for partition {partition}"
+    batch = queues.topic.queues[0].open
+    assert batch is not None and batch.reserved < full
+    while batch.size + SIZE <= batch.reserved + queues.accumulator.free_bytes:
+        assert queues.add(partition=0) is batch, "it grows while there is memory"
+    assert queues.add(partition=0) is None
+    for queue in queues.topic.queues:
+        waiting = queue.waiting[0]
+        queues.accumulator.take_first(queue)
+        queues.accumulator.finish(waiting)
+    assert queues.accumulator.free_bytes == memory
+
+
+def test_a_batch_grows_to_the_batch_size() -> None:
+    queues = Queues(batch_size=5000, memory=10_000)
+    batch = queues.add(partition=0)
+    assert batch is not None
+    while queues.add(partition=0) is batch:
+        pass
+    assert (batch.size, batch.reserved) == (5000, 5000)
+    second = queues.topic.queues[0].open
+    assert second is not None and second.reserved == 5000, "the next one reserves as much at once"
+    assert queues.accumulator.free_bytes == 0
+
+
 def test_when_batches_are_ready() -> None:
     queues = Queues()
     accumulator = queues.accumulator

@@ -18,6 +18,8 @@ from millstream.producer.core.times import Times
 NEVER_MS: Final = 1 << 62
 AWAKE_MS: Final = -1
 """Instead of the sender's wake-up time: it is running, and will look before it sleeps."""
+_FIRST_BYTES: Final = 1 << 10
+"""What a batch reserves at first, at least: with thousands of partitions, most batches stay small."""
 _REMEMBERED_KEYS: Final = 1 << 14
 _REMEMBERED_KEY_BYTES: Final = 64
 
@@ -123,7 +125,7 @@ class Accumulator:
         except IndexError:  # another thread was faster
             return None
         try:
-            if size > batch.room:
+            if size > batch.room and not self._grow(batch, size):
                 return None
             batch.add(key, value, headers, timestamp, size)
             return batch, len(batch.values) - 1
@@ -152,7 +154,10 @@ class Accumulator:
             return None
         times = Times()
         delivery = self._make_delivery(topic.name, queue.partition, times)
-        batch = Batch(queue, now_ms, max(self.batch_size, size), delivery, times)
+        capacity = max(self.batch_size, size)
+        wanted = max(size, _FIRST_BYTES, queue.usual_bytes)
+        reserved = min(capacity, wanted, self.free_bytes)
+        batch = Batch(queue, now_ms, capacity, delivery, times, reserved)
         batch.add(key, value, headers, timestamp, size)
         self.open_batch(batch)
         return batch
@@ -164,9 +169,20 @@ class Accumulator:
         self.open_batch(batch)
         return batch
 
+    def _grow(self, batch: Batch, size: int) -> bool:
+        """Reserve memory for a record of ``size`` bytes, or as much again; False if it does not fit."""
+        missing = size - batch.room
+        grown = min(batch.capacity - batch.reserved, max(missing, batch.reserved), self.free_bytes)
+        if grown < missing:
+            return False
+        self.free_bytes -= grown
+        batch.reserved += grown
+        batch.room += grown
+        return True
+
     def lacks_memory(self, size: int) -> bool:
-        """Whether there is no memory for a batch whose first record takes ``size`` bytes."""
-        return max(self.batch_size, size) > self.free_bytes
+        """Whether there is no memory for a record of ``size`` bytes, in a new batch or an open one."""
+        return max(size, min(self.batch_size, _FIRST_BYTES)) > self.free_bytes
 
     def open_batch(self, batch: Batch) -> None:
         """Queue a new batch and let records join it. The batch before must be closed."""

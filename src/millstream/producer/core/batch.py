@@ -47,6 +47,8 @@ class PartitionQueue:
     lock at a third of the price, and the only one that ``Producer.send`` takes. The I/O thread pops it as
     well to close the batch, and tries again a millisecond later while a sender has it.
 
+    ``usual_bytes`` is the size of the last closed batch: the next one reserves as much memory at once.
+
     The fields from ``identity`` on belong to ``Sequences``.
     """
 
@@ -55,6 +57,7 @@ class PartitionQueue:
     waiting: deque[Batch] = field(default_factory=deque)
     open: Batch | None = None
     open_slot: list[Batch] = field(default_factory=list)
+    usual_bytes: int = 0
     on_wire: int = 0
     sent: list[Batch] = field(default_factory=list)
     identity: tuple[int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -81,6 +84,7 @@ class PartitionQueue:
         except IndexError:
             return False
         self.open.seal()
+        self.usual_bytes = self.open.size
         self.open = None
         return True
 
@@ -97,9 +101,10 @@ class PartitionQueue:
 class Batch:
     """Records on their way to one partition. ``delivery`` receives the outcome.
 
-    ``keys`` is None while no record has a key, and ends with the last key. ``room`` is what is left of
-    ``capacity``, in bytes. At ``until`` (seconds since 1970) the clock leaves the millisecond of the last
-    record. ``spare`` is the last record's future; ``send`` reuses it if its caller did not keep it.
+    ``keys`` is None while no record has a key, and ends with the last key. ``reserved`` are the bytes of
+    ``buffer_memory`` that it holds: they grow with its records, up to ``capacity``. ``room`` is what is left
+    of them. At ``until`` (seconds since 1970) the clock leaves the millisecond of the last record. ``spare``
+    is the last record's future; ``send`` reuses it if its caller did not keep it.
     """
 
     queue: PartitionQueue
@@ -129,12 +134,12 @@ class Batch:
     done: bool = False
 
     def __post_init__(self) -> None:
-        self.reserved = self.room = self.capacity
+        self.reserved = self.room = self.reserved or self.capacity
 
     @property
     def size(self) -> int:
         """About how many bytes the records take."""
-        return self.capacity - self.room
+        return self.reserved - self.room
 
     def add(
         self,
@@ -274,8 +279,8 @@ class Batch:
         middle = self.count // 2
         first = self._part(0, middle, halves[0])
         second = self._part(middle, self.count, halves[1])
-        first.reserved = self.reserved // 2
-        second.reserved = self.reserved - first.reserved
+        first.take_reserved(self.reserved // 2)
+        second.take_reserved(self.reserved - first.reserved)
         if self.has_sequence:
             first.set_identity(self.producer_id, self.producer_epoch, self.base_sequence)
             second.set_identity(
@@ -283,6 +288,11 @@ class Batch:
             )
             first.order = second.order = self.order
         return first, second
+
+    def take_reserved(self, reserved: int) -> None:
+        """Hold ``reserved`` bytes of memory; the batch keeps its size."""
+        self.room += reserved - self.reserved
+        self.reserved = reserved
 
     def release(self) -> None:
         """Free the records once the batch has its outcome; its futures need only the delivery."""
