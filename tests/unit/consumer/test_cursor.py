@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.consumer.fetching.buffers import BatchCursor
-from millstream.consumer.fetching.positions import FetchPosition
+from millstream.consumer.fetching.partition_state import FetchPosition
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
 from millstream.wire.records.batches import RecordData, encode_batch

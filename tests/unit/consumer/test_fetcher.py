@@ -9,7 +9,7 @@ import pytest
 from millstream.client.targets import Node
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.events import MetadataNeeded
-from millstream.consumer.fetching.positions import ResetStrategy
+from millstream.consumer.fetching.partition_state import ResetStrategy
 from millstream.consumer.fetching.reasons import (
     AwaitingTurn,
     Buffered,

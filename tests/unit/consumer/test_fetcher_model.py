@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.drain import RAW, Drained, drain
-from millstream.consumer.fetching.positions import FetchPhase
+from millstream.consumer.fetching.partition_state import FetchPhase
 from millstream.errors import NetworkError, RequestTimedOutError
 from millstream.model import TopicPartition
 from millstream.wire.records.batches import ControlType

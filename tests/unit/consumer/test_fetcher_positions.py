@@ -14,7 +14,7 @@ from millstream.consumer.fetching.events import (
     PositionReset,
 )
 from millstream.consumer.fetching.fetcher import Fetcher
-from millstream.consumer.fetching.positions import ResetStrategy
+from millstream.consumer.fetching.partition_state import ResetStrategy
 from millstream.consumer.fetching.reasons import AwaitingCommitted, Failing, NoLeader, Resetting, Validating
 from millstream.errors import (
     ErrorCode,

@@ -7,15 +7,16 @@ from itertools import count
 
 import pytest
 
-from millstream.consumer.fetching.positions import (
+from millstream.consumer.fetching.partition_state import (
     ALLOWED,
+    Attention,
     FetchPhase,
     FetchPosition,
     Leader,
     PartitionState,
-    Positions,
     ResetStrategy,
 )
+from millstream.consumer.fetching.positions import Positions
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata
 from tests.unit.consumer.configs import config
@@ -181,7 +182,7 @@ def test_lag_is_the_way_to_the_end_for_this_reader(read_committed: bool) -> None
 
 
 def test_a_position_never_goes_back_by_reading() -> None:
-    state = PartitionState(T0, count())
+    state = PartitionState(T0, count(), Attention())
     state.jump(FetchPosition(5), validate=False)
     with pytest.raises(AssertionError):
         state.advance(4, None)

@@ -15,7 +15,8 @@ from typing import Final
 from millstream.config import ConsumerConfig
 from millstream.consumer.decoding.columns import Columns, decode_columns, decode_stretch
 from millstream.consumer.decoding.decoder import kernels
-from millstream.consumer.fetching.positions import FetchPosition, Positions
+from millstream.consumer.fetching.partition_state import FetchPosition
+from millstream.consumer.fetching.positions import Positions
 from millstream.errors import CorruptBatch
 from millstream.model import TopicPartition
 from millstream.wire.messages.fetch import AbortedTransaction
@@ -287,12 +288,14 @@ class Buffer:
         chunk.frame.chunks += 1
         self._chunks[chunk] = None
         self._by_partition[chunk.partition].append(chunk)
+        self._positions.touch(chunk.partition)
 
     def drop(self, chunk: Chunk) -> None:
         """Drop a chunk, if it is still here."""
         if chunk not in self._chunks:
             return
         del self._chunks[chunk]
+        self._positions.touch(chunk.partition)
         waiting = self._by_partition[chunk.partition]
         waiting.remove(chunk)
         if not waiting:

@@ -9,7 +9,8 @@ from itertools import count
 from millstream.config import ConsumerConfig
 from millstream.consumer.fetching.buffers import Buffer
 from millstream.consumer.fetching.events import FetchEvent, MetadataNeeded, PositionLost
-from millstream.consumer.fetching.positions import PartitionState, Positions, ResetStrategy
+from millstream.consumer.fetching.partition_state import PartitionState, ResetStrategy
+from millstream.consumer.fetching.positions import Positions
 from millstream.consumer.sends import retry_delay
 from millstream.errors import (
     Action,
@@ -58,20 +59,19 @@ class FetchContext:
         if is_retriable(error):
             self.retry_later(state, error, now_ms)
         else:
-            state.error = error
+            state.fail(error)
         if wants_metadata(error):
             self.want_metadata([state.partition.topic])
 
     def retry_later(self, state: PartitionState, error: Exception, now_ms: int) -> None:
         state.failures += 1
-        state.retry_at_ms = now_ms + self.delay_ms(state.failures)
-        state.last_error = error
+        state.retry(error, now_ms + self.delay_ms(state.failures))
 
     def reset_or_report(self, state: PartitionState, error: Exception) -> None:
         """The position is unusable: find another as auto.offset.reset says, or report ``error``."""
         strategy = self.reset_strategy
         if strategy is None:
-            state.error = error
+            state.fail(error)
             return
         offset = None if state.position is None else state.position.offset
         self.tell(PositionLost(state.partition, offset, strategy))
@@ -81,11 +81,17 @@ class FetchContext:
         """The partitions of each leader. Where there is none, metadata is refreshed until there is."""
         groups: defaultdict[int, list[PartitionState]] = defaultdict(list)
         for state in states:
-            if state.without_leader or state.leader is None:
-                self.retry_or_report(state, LeaderNotAvailableError(str(state.partition)), now_ms)
-            else:
+            if self.has_leader(state, now_ms):
+                assert state.leader is not None
                 groups[state.leader.node_id].append(state)
         return groups
+
+    def has_leader(self, state: PartitionState, now_ms: int) -> bool:
+        """Whether there is a leader to ask. If not, metadata is refreshed until there is."""
+        if state.without_leader or state.leader is None:
+            self.retry_or_report(state, LeaderNotAvailableError(str(state.partition)), now_ms)
+            return False
+        return True
 
 
 def partition_error(code: int, partition: TopicPartition) -> BrokerError:

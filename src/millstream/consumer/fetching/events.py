@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.client.cluster import BrokerInfo
-from millstream.consumer.fetching.positions import ResetStrategy
+from millstream.consumer.fetching.partition_state import ResetStrategy
 from millstream.model import OffsetAndTimestamp, TopicPartition
 
 

@@ -11,6 +11,7 @@ data) and ``drain`` (from data to records).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,8 +23,8 @@ from millstream.consumer.fetching.buffers import Chunk
 from millstream.consumer.fetching.context import FetchContext
 from millstream.consumer.fetching.drain import Drained, DrainedChunk
 from millstream.consumer.fetching.events import CommittedNeeded, FetchEvent
+from millstream.consumer.fetching.partition_state import FetchPhase, FetchPosition, PartitionState
 from millstream.consumer.fetching.position_requests import Resets, Validations
-from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState
 from millstream.consumer.fetching.reasons import Reason, explain
 from millstream.consumer.fetching.requests import FetchRequests
 from millstream.consumer.fetching.searches import OffsetSearches
@@ -36,6 +37,9 @@ from millstream.errors import (
     UnknownServerError,
 )
 from millstream.model import OffsetAndMetadata, TopicPartition
+
+_ROUNDS = 3
+"""How often a poll looks at partitions that it has changed itself, as where there is no committed offset."""
 
 
 class Fetcher:
@@ -78,28 +82,38 @@ class Fetcher:
         After ``finish_take`` it may wait, unless ``wants_poll``.
         """
         self.wants_poll = False
-        due = [state for state in self.positions.states() if state.due(now_ms)]
-        fetching = [state for state in due if state.phase is FetchPhase.FETCHING]
-        sends = self._find_positions(due, now_ms) if len(fetching) < len(due) else []
-        return [*sends, *self._searches.poll(now_ms), *self._fetches.poll(fetching, now_ms)]
+        self._buffer.drop_stale()
+        sends = self._searches.poll(now_ms)
+        for _ in range(_ROUNDS):
+            changed = self.positions.attention.take(now_ms)
+            sends += self._find_positions(changed, now_ms)
+            sends += self._fetches.poll(changed, now_ms)
+            if not self.positions.attention:
+                break
+        return sends
 
-    def _find_positions(self, due: list[PartitionState], now_ms: int) -> list[Send]:
+    def _find_positions(self, changed: list[PartitionState], now_ms: int) -> list[Send]:
         """The requests for partitions that have no valid position yet."""
-        self._ask_committed([state for state in due if state.phase is FetchPhase.AWAITING_COMMITTED], now_ms)
+        by_phase: defaultdict[FetchPhase, list[PartitionState]] = defaultdict(list)
+        for state in changed:
+            if state.phase is not FetchPhase.FETCHING and state.due(now_ms) and self.positions.has(state):
+                by_phase[state.phase].append(state)
+        if not by_phase:
+            return []
+        self._ask_committed(by_phase[FetchPhase.AWAITING_COMMITTED], now_ms)
         return [
-            *self._resets.poll([state for state in due if state.phase is FetchPhase.AWAITING_RESET], now_ms),
-            *self._validations.poll([state for state in due if state.phase is FetchPhase.VALIDATING], now_ms),
+            *self._resets.poll(by_phase[FetchPhase.AWAITING_RESET], now_ms),
+            *self._validations.poll(by_phase[FetchPhase.VALIDATING], now_ms),
         ]
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """When to ``poll`` again if nothing happens before. Ask right after ``poll``, with the same time."""
-        times = [state.retry_at_ms for state in self.positions.states() if state.retry_at_ms > now_ms]
-        times += [
-            time
-            for time in (self._searches.next_wake_ms(now_ms), self._fetches.next_wake_ms(now_ms))
-            if time is not None
-        ]
-        return min(times, default=None)
+        times = (
+            self.positions.attention.next_wake_ms(),
+            self._searches.next_wake_ms(now_ms),
+            self._fetches.next_wake_ms(now_ms),
+        )
+        return min((time for time in times if time is not None), default=None)
 
     def receive(self, token: int, response: Any, now_ms: int) -> None:
         """The response to a Send. Responses to what was abandoned are ignored."""
@@ -183,7 +197,7 @@ class Fetcher:
 
     def ready(self) -> bool:
         """Whether there is something to drain or to raise."""
-        return bool(self.begin_take()) or any(state.error for state in self.positions.states())
+        return bool(self.positions.attention.failed) or any(True for _ in self._buffer.ready())
 
     def begin_take(self) -> list[Chunk]:
         """The data that may be drained, in order. ``drain`` it on any thread, then call ``finish_take``."""
@@ -243,7 +257,7 @@ class Fetcher:
 
         Errors of one kind are raised as one that names all their partitions.
         """
-        failed = [state for state in self.positions.states() if state.error is not None]
+        failed = list(self.positions.attention.failed)
         if not failed:
             return
         self.wants_poll = True
@@ -252,9 +266,7 @@ class Fetcher:
         same = [state for state in failed if type(state.error) is type(error)]
         merged = _merge(error, [state.error for state in same if state.error is not None])
         for state in same if merged is not error else failed[:1]:
-            cause, state.error = state.error, None
-            assert cause is not None
-            self._context.retry_later(state, cause, now_ms)
+            self._context.retry_later(state, state.take_error(), now_ms)
         raise merged
 
     # -- diagnosis

@@ -22,7 +22,12 @@ from millstream.consumer.fetching.list_offsets import (
     ask_offsets,
     read_offsets,
 )
-from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState, ResetStrategy
+from millstream.consumer.fetching.partition_state import (
+    FetchPhase,
+    FetchPosition,
+    PartitionState,
+    ResetStrategy,
+)
 from millstream.consumer.sends import Send
 from millstream.errors import (
     ErrorCode,
@@ -132,7 +137,7 @@ class Resets(PositionRequests[ListOffsetsPartitionResponse]):
     def poll(self, due: Sequence[PartitionState], now_ms: int) -> list[Send]:
         for state in due:
             if state.strategy is None:
-                state.error = InconsistentTopicIdError(str(state.partition))
+                state.fail(InconsistentTopicIdError(str(state.partition)))
         return super().poll([state for state in due if state.strategy is not None], now_ms)
 
     def _ask(self, token: int, node_id: int, states: Sequence[PartitionState], now_ms: int) -> Send:
@@ -246,7 +251,7 @@ def truncate_if_diverged(context: FetchContext, state: PartitionState, epoch: in
         context.reset_or_report(state, LogTruncationError({state.partition: offset}))
     elif end_offset < offset and context.reset_strategy is None:
         cut = OffsetAndMetadata(end_offset, "", epoch)
-        state.error = LogTruncationError({state.partition: offset}, {state.partition: cut})
+        state.fail(LogTruncationError({state.partition: offset}, {state.partition: cut}))
     elif end_offset < offset:
         context.tell(LogTruncated(state.partition, offset, end_offset))
         state.jump(FetchPosition(end_offset, epoch), validate=False)

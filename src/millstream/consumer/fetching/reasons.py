@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.consumer.fetching.context import FetchContext
-from millstream.consumer.fetching.positions import FetchPhase, PartitionState, ResetStrategy
+from millstream.consumer.fetching.partition_state import FetchPhase, PartitionState, ResetStrategy
 from millstream.consumer.fetching.requests import FetchRequests
 
 
@@ -212,7 +212,8 @@ def _explain_fetch(
     end = state.end_offset(read_committed=config.read_committed)
     if state.caught_up_since_ms is not None and end is not None and offset >= end:
         return CaughtUp(offset, state.caught_up_since_ms)
-    if state.busy:
+    asked_since_ms = requests.asked_since_ms(state)
+    if asked_since_ms is not None:
         wait = (config.fetch_min_bytes, config.fetch_max_wait_ms)
-        return Fetching(node_id, offset, state.asked_since_ms, *wait)
+        return Fetching(node_id, offset, asked_since_ms, *wait)
     return AwaitingTurn(node_id, offset, context.buffer.held_from(node_id))

@@ -8,8 +8,8 @@ from millstream.client.cluster import BrokerInfo
 from millstream.consumer.fetching.buffers import BatchCursor, Chunk, Frame
 from millstream.consumer.fetching.context import FetchContext, partition_error, wants_metadata
 from millstream.consumer.fetching.events import NewLeaders
+from millstream.consumer.fetching.partition_state import FetchPhase, FetchPosition, PartitionState
 from millstream.consumer.fetching.position_requests import truncate_if_diverged
-from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, PartitionState
 from millstream.consumer.fetching.sessions import FetchRequestData
 from millstream.errors import ErrorCode, OffsetOutOfRangeError, UnknownServerError, for_code
 from millstream.model import TopicPartition
@@ -31,17 +31,21 @@ class FetchResponses:
         self,
         node_id: int,
         plan: FetchRequestData,
-        states: Mapping[TopicPartition, PartitionState],
         answers: Mapping[TopicPartition, PartitionData],
         now_ms: int,
     ) -> None:
-        """Settle each of the partitions that wait, which the answers may say nothing about."""
+        """Settle each partition that the answers name, and those that they should have named."""
         frame = Frame(node_id, sum(len(answer.records or b"") for answer in answers.values()))
-        for partition, state in states.items():
-            answer = answers.get(partition)
-            if answer is not None:
-                self._take_one(state, plan.fetches[partition].offset, answer, frame, now_ms)
-            elif plan.is_full:
+        for partition, answer in answers.items():
+            fetch = plan.fetches[partition]
+            state = self._context.positions.current(partition, fetch.generation)
+            if state is not None:
+                self._take_one(state, fetch.offset, answer, frame, now_ms)
+        for partition, fetch in plan.named.items():
+            state = self._context.positions.current(partition, fetch.generation)
+            if partition in answers or state is None:
+                continue
+            if plan.is_full:
                 missing = UnknownServerError(f"{partition} was not answered")
                 self._context.retry_later(state, missing, now_ms)
                 self._context.want_metadata([partition.topic])
@@ -79,8 +83,7 @@ class FetchResponses:
     def _prefer(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         """Fetch from this follower from now on, if it is up as far as we know."""
         if self._context.positions.is_online(state.partition, node_id):
-            state.preferred_replica = node_id
-            state.preferred_until_ms = now_ms + self._config.metadata_max_age_ms
+            state.prefer(node_id, now_ms + self._config.metadata_max_age_ms)
         else:
             down = partition_error(ErrorCode.REPLICA_NOT_AVAILABLE, state.partition)
             self._context.retry_or_report(state, down, now_ms)
@@ -100,7 +103,7 @@ class FetchResponses:
         self, state: PartitionState, offset: int, code: int, ahead: bool, node_id: int, now_ms: int
     ) -> None:
         error = partition_error(code, state.partition)
-        state.preferred_replica = None
+        state.prefer(None)
         if ahead:  # it is fetched again when its turn comes, and judged then
             self._context.retry_later(state, error, now_ms)
             self._context.want_metadata([state.partition.topic] if wants_metadata(error) else [])
@@ -111,23 +114,20 @@ class FetchResponses:
                 gone = OffsetOutOfRangeError(offsets={state.partition: offset})
                 self._context.reset_or_report(state, gone)
         elif code == ErrorCode.CORRUPT_MESSAGE:
-            state.error = for_code(code)(f"{state.partition} at offset {offset}")
+            state.fail(for_code(code)(f"{state.partition} at offset {offset}"))
         else:
             self._context.retry_or_report(state, error, now_ms)
 
     def report_leaders(
-        self,
-        states: Mapping[TopicPartition, PartitionState],
-        answers: Mapping[TopicPartition, PartitionData],
-        response: FetchResponse,
+        self, plan: FetchRequestData, answers: Mapping[TopicPartition, PartitionData], response: FetchResponse
     ) -> None:
         """Pass on what the broker says about leaders that it is not (KIP-951)."""
         leaders = {
             partition: (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
             for partition, answer in answers.items()
-            if partition in states
-            and answer.error_code in _NEWER_LEADER
+            if answer.error_code in _NEWER_LEADER
             and answer.current_leader is not None
+            and self._context.positions.current(partition, plan.fetches[partition].generation) is not None
         }
         known = {partition: leader for partition, leader in leaders.items() if min(leader) >= 0}
         if known:

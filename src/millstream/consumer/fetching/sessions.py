@@ -43,6 +43,8 @@ class PartitionFetch(NamedTuple):
     offset: int
     leader_epoch: int | None
     max_bytes: int
+    generation: int = 0
+    """The partition's generation: what is fetched for an older one is stale."""
 
 
 Forgotten = tuple[TopicPartition, bytes]
@@ -51,12 +53,17 @@ Forgotten = tuple[TopicPartition, bytes]
 
 @dataclass(frozen=True, slots=True)
 class FetchRequestData:
-    """One request of a session. ``fetches`` is all that it fetches, ``named`` what it must name for that."""
+    """One request of a session. ``fetches`` is all that it fetches, ``named`` what it must name for that.
+
+    ``fetches`` and ``names`` belong to the session, and change only when the request has ended.
+    """
 
     session_id: int
     epoch: int
     fetches: Mapping[TopicPartition, PartitionFetch]
     named: Mapping[TopicPartition, PartitionFetch]
+    names: Mapping[bytes, str]
+    """The topics of the session by their ids."""
     forgotten: tuple[Forgotten, ...] = ()
     replaced: tuple[Forgotten, ...] = ()
     """Partitions that are also named, under the new id of a topic that was created again."""
@@ -87,13 +94,14 @@ class FetchRequestData:
 
     def answers(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:
         """The response of each partition; None if the broker names a partition that was not requested."""
-        names = {fetch.topic_id: partition.topic for partition, fetch in self.fetches.items()}
         found: dict[TopicPartition, PartitionData] = {}
         for topic in response.responses:
-            name = topic.topic if topic.topic_id == ZERO_UUID else names.get(topic.topic_id)
+            by_id = topic.topic_id != ZERO_UUID
+            name = self.names.get(topic.topic_id, "") if by_id else topic.topic
             for answer in topic.partitions:
-                partition = TopicPartition(name or "", answer.partition_index)
-                if name is None or partition not in self.fetches or partition in found:
+                partition = TopicPartition(name, answer.partition_index)
+                fetch = self.fetches.get(partition)
+                if fetch is None or partition in found or (by_id and fetch.topic_id != topic.topic_id):
                     return None
                 found[partition] = answer
         return found
@@ -133,34 +141,67 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL_EPOCH
+        self.partitions: dict[TopicPartition, PartitionFetch] = {}
+        """What the next request fetches."""
+        self._known: dict[TopicPartition, PartitionFetch | None] = {}
+        """What the broker knows of the partitions that have changed since the last request."""
+        self._names: dict[bytes, str] = {}
+        self._without_id: set[TopicPartition] = set()
         self._max_version: int | None = None
-        self._partitions: dict[TopicPartition, PartitionFetch] = {}
 
-    def plan(self, fetches: Mapping[TopicPartition, PartitionFetch]) -> FetchRequestData:
-        """The next request, which fetches exactly these partitions."""
-        lacks_id = any(fetch.topic_id == ZERO_UUID for fetch in fetches.values())
-        max_version = FIRST_TOPIC_ID_VERSION - 1 if lacks_id else None
+    def put(self, partition: TopicPartition, fetch: PartitionFetch | None) -> None:
+        """Fetch a partition from now on, or no more (None). Not while a request is in flight."""
+        known = self.partitions.get(partition)
+        if known == fetch:
+            return
+        self._known.setdefault(partition, known)
+        self.partitions.pop(partition, None)  # what was fetched goes to the end
+        if fetch is not None:
+            self.partitions[partition] = fetch
+        if fetch is not None and fetch.topic_id == ZERO_UUID:
+            self._without_id.add(partition)
+        else:
+            self._without_id.discard(partition)
+            if fetch is not None:
+                self._names[fetch.topic_id] = partition.topic
+
+    def plan(self) -> FetchRequestData:
+        """The next request: it names what has changed, or everything."""
+        max_version = FIRST_TOPIC_ID_VERSION - 1 if self._without_id else None
         if max_version != self._max_version:  # a session names topics, or their ids: begin another
             self._start_over(self.session_id)
             self._max_version = max_version
+        changes, self._known = self._known, {}
         if self.epoch == FULL_EPOCH:
-            self._partitions = dict(fetches)
-            return FetchRequestData(self.session_id, self.epoch, fetches, fetches, max_version=max_version)
-        known, self._partitions = self._partitions, dict(fetches)
+            self._names = {fetch.topic_id: partition.topic for partition, fetch in self.partitions.items()}
+            return FetchRequestData(
+                self.session_id,
+                self.epoch,
+                self.partitions,
+                self.partitions,
+                self._names,
+                max_version=max_version,
+            )
+        named: dict[TopicPartition, PartitionFetch] = {}
+        forgotten: list[Forgotten] = []
+        replaced: list[Forgotten] = []
+        for partition, known in changes.items():
+            fetch = self.partitions.get(partition)
+            if fetch is not None and fetch != known:
+                named[partition] = fetch
+                if known is not None and known.topic_id not in (ZERO_UUID, fetch.topic_id):
+                    replaced.append((partition, known.topic_id))
+            elif fetch is None and known is not None:
+                forgotten.append((partition, known.topic_id))
         return FetchRequestData(
-            session_id=self.session_id,
-            epoch=self.epoch,
-            fetches=fetches,
-            named={partition: fetch for partition, fetch in fetches.items() if known.get(partition) != fetch},
-            forgotten=tuple(
-                (partition, fetch.topic_id) for partition, fetch in known.items() if partition not in fetches
-            ),
-            replaced=tuple(
-                (partition, fetch.topic_id)
-                for partition, fetch in known.items()
-                if partition in fetches and fetch.topic_id not in (ZERO_UUID, fetches[partition].topic_id)
-            ),
-            max_version=max_version,
+            self.session_id,
+            self.epoch,
+            self.partitions,
+            named,
+            self._names,
+            tuple(forgotten),
+            tuple(replaced),
+            max_version,
         )
 
     def answered(self, session_id: int) -> None:
@@ -187,10 +228,9 @@ class FetchSessionHandler:
         """The request that ends the session at the broker; None when there is none."""
         if self.session_id == NO_SESSION:
             return None
-        plan = FetchRequestData(self.session_id, FINAL_EPOCH, {}, {})
+        plan = FetchRequestData(self.session_id, FINAL_EPOCH, {}, {}, {})
         self._start_over(NO_SESSION)
         return plan
 
     def _start_over(self, session_id: int) -> None:
         self.session_id, self.epoch = session_id, FULL_EPOCH
-        self._partitions = {}

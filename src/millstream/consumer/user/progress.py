@@ -12,7 +12,8 @@ from operator import length_hint
 
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.records import Record, Records, records_of
-from millstream.consumer.fetching.positions import FetchPhase, FetchPosition, Positions
+from millstream.consumer.fetching.partition_state import FetchPhase, FetchPosition
+from millstream.consumer.fetching.positions import Positions
 from millstream.model import OffsetAndMetadata, TopicPartition
 
 
