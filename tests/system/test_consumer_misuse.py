@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[Consumer, TopicPartition], object]] = {
     "paused": lambda consumer, partition: consumer.paused(),
     "partitions_for": lambda consumer, partition: consumer.partitions_for(partition.topic),
     "topics": lambda consumer, partition: consumer.topics(),
+    "enforce_rebalance": lambda consumer, partition: consumer.enforce_rebalance(),
     "group_metadata": lambda consumer, partition: consumer.group_metadata(),
     "metrics": lambda consumer, partition: consumer.metrics(),
 }

@@ -200,10 +200,23 @@ def test_lag(bootstrap_servers: str, partition: TopicPartition) -> None:
         bootstrap_servers=bootstrap_servers, auto_offset_reset="none", max_poll_records=4
     ) as consumer:
         consumer.assign([partition])
-        assert consumer.lag(partition) is None, "there is no position yet, and nothing may choose one"
-        consumer.seek(partition, 0)
-        assert read_offsets(consumer, 1) == [0, 1, 2, 3] or consumer.position(partition) < 10
-        assert consumer.lag(partition) == 10 - consumer.position(partition)
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.lag(partition)
+        consumer.seek(partition, 3)
+        assert consumer.lag(partition) == 7, "the end is looked up"
+        assert read_offsets(consumer, 1) == [3]
+        assert consumer.lag(partition) == 6
+        with pytest.raises(MisuseError, match="not assigned"):
+            consumer.lag(TopicPartition(partition.topic, 1))
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_lag_looks_the_position_up_as_well(
+    bootstrap_servers: str, partition: TopicPartition, reset: str
+) -> None:
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset=reset) as consumer:
+        consumer.assign([partition])
+        assert consumer.lag(partition) == (10 if reset == "earliest" else 0)
 
 
 def test_a_group_moved_by_command_reads_from_there(

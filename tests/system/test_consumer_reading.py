@@ -206,8 +206,7 @@ def test_fetch_max_wait_ms_ends_the_wait(bootstrap_servers: str, producer: Produ
 
 def fetches_needed(consumer: Consumer, count: int) -> int:
     read(consumer, count)
-    fetches: int = consumer.metrics()["request_latency_ms.Fetch.count"]
-    return fetches
+    return int(consumer.metrics()["request_latency_ms.Fetch.count"])
 
 
 def test_max_partition_fetch_bytes(bootstrap_servers: str, producer: Producer, topic: str) -> None:

@@ -199,7 +199,7 @@ class RequestQueue:
         self._in_flight.popleft()
         self._fetches -= call.is_fetch
         self.last_used_ms = now_ms = self._reactor.now_ms()
-        self._metrics.answered(call.name, now_ms - call.sent_ms, len(frame) + 4)
+        self._metrics.answered(call.name, now_ms - call.sent_ms, len(frame) + 4, now_ms)
         self._throttle(getattr(response, "throttle_time_ms", 0), now_ms)
         call.respond(response)
         self._resume()

@@ -136,8 +136,8 @@ class AsyncConsumer:
     ) -> dict[TopicPartition, int]:
         return await self._call(self._consumer.end_offsets, partitions, timeout)
 
-    async def lag(self, partition: TopicPartition) -> int | None:
-        return await self._call(self._consumer.lag, partition)
+    async def lag(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        return await self._call(self._consumer.lag, partition, timeout)
 
     # --- flow and the cluster
 
@@ -171,10 +171,13 @@ class AsyncConsumer:
             await self._call(self._consumer.close, timeout)
         self._thread.shutdown(wait=False)
 
+    async def enforce_rebalance(self, reason: str | None = None) -> None:
+        await self._call(self._consumer.enforce_rebalance, reason)
+
     async def group_metadata(self) -> GroupMetadata:
         return await self._call(self._consumer.group_metadata)
 
-    async def metrics(self) -> dict[str, Any]:
+    async def metrics(self) -> dict[str, int | float]:
         return await self._call(self._consumer.metrics)
 
     async def diagnose(self) -> str:

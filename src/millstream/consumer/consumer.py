@@ -240,11 +240,14 @@ class Consumer:
             found = self._session.calls.offsets(wanted, self._deadline(timeout))
         return {partition: place.offset for partition, place in found.items() if place is not None}
 
-    def lag(self, partition: TopicPartition) -> int | None:
-        """How many records are between the position and the end, if that is known without asking a broker."""
+    def lag(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """How many records are between the position and the end; what is not known is looked up.
+
+        With read_committed, the end is where the first open transaction starts.
+        """
         where = partition_of(partition)
-        with self._session.opened():
-            return self._session.progress.lag(where)
+        with self._alone:
+            return self._session.calls.lag(where, self._deadline(timeout))
 
     # --- flow
 
@@ -299,6 +302,17 @@ class Consumer:
         """Commit if enable_auto_commit is on, run on_revoked, leave the group, and end. May be repeated."""
         self._session.close(self, seconds(timeout))
 
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Rejoin the group in the next poll(), unless a rebalance is under way.
+
+        All members rebalance if this one leads the group, or if what its assignor tells the group has
+        changed; otherwise the coordinator confirms the assignment. ``reason`` is for the broker's log.
+        """
+        with self._session.opened():
+            if not self._driver.subscription.is_by_group:
+                raise MisuseError("enforce_rebalance() is for members of a group: call subscribe() first")
+            self._driver.request_rebalance(reason or "the user enforced a rebalance")
+
     def group_metadata(self) -> GroupMetadata:
         """This consumer's identity in its group."""
         with self._session.opened():
@@ -307,8 +321,8 @@ class Consumer:
             raise MisuseError("this consumer has no group_id, so it is in no group")
         return metadata
 
-    def metrics(self) -> dict[str, Any]:
-        """Counters of this consumer, as plain values."""
+    def metrics(self) -> dict[str, int | float]:
+        """Numbers by name: lag, polls, commits, rebalances, requests. Names are Kafka's, in snake_case."""
         with self._session.opened():
             return self._driver.metrics()
 

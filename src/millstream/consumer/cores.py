@@ -21,6 +21,7 @@ from millstream.consumer.fetching import events as fetch_events
 from millstream.consumer.fetching.fetcher import Fetcher
 from millstream.consumer.membership import values as member_events
 from millstream.consumer.membership.core import Membership
+from millstream.consumer.metrics import ConsumerMetrics
 from millstream.consumer.offsets.core import OffsetStore
 from millstream.consumer.offsets.values import CommitDone, CommittedFetched
 from millstream.consumer.sends import Send
@@ -75,6 +76,7 @@ class ConsumerCores:
         self.subscription = SubscriptionState(exclude_internal=config.exclude_internal_topics)
         self.fetcher = Fetcher(config, epoch_at_zero_ms=epoch_at_zero_ms, chance=chance)
         self.positions = self.fetcher.positions
+        self.metrics = ConsumerMetrics(client.metrics, client.now_ms)
         self.membership: Membership | None = None
         self.offsets: OffsetStore | None = None
         if config.group_id is not None:
@@ -218,6 +220,7 @@ class ConsumerCores:
                 self._drop_coordinator(reason)
             case member_events.JoinStarted(reason):
                 log.info("group %s: joining (%s)", name, reason or "first time")
+                self.metrics.rebalance_began()
             case member_events.Joined(generation_id, member_id, leads):
                 role = "leader" if leads else "member"
                 log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)

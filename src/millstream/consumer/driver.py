@@ -165,6 +165,13 @@ class ConsumerDriver:
                 self._member.unsubscribe(self._client.now_ms())
                 self._cores.handle_member_events()
 
+    def request_rebalance(self, reason: str) -> None:
+        """Rejoin the group in the next poll(), unless a rebalance is under way."""
+        with self.lock:
+            assert self._member is not None, "only a group rebalances"
+            if self._member.phase is MemberPhase.STABLE:
+                self._member.request_rejoin(reason)
+
     def read(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions from now on."""
         with self.lock:
@@ -176,6 +183,7 @@ class ConsumerDriver:
     def begin_poll(self, consumed: Callable[[], Offsets]) -> None:
         """The user is in poll(): commit ``consumed`` if an automatic commit is due."""
         with self.lock:
+            self._cores.metrics.poll_began(self._client.now_ms())
             self.user_polled(waiting=True)
             if self._offsets is not None:
                 self._offsets.auto_commit_if_due(consumed, self._client.now_ms())
@@ -188,6 +196,7 @@ class ConsumerDriver:
         frequent than max_poll_interval_ms.
         """
         with self.lock:
+            self._cores.metrics.poll_ended(self._client.now_ms())
             self.user_polled(waiting=False)
             is_quiet = self._is_quiet(entries)
         if not is_quiet:
@@ -231,7 +240,9 @@ class ConsumerDriver:
         with self.lock:
             if self.callbacks:  # a rebalance came in between: drop what was drained
                 return Records()
-            return self._fetcher.finish_take(drained, self._client.now_ms())
+            records = self._fetcher.finish_take(drained, self._client.now_ms())
+            self._cores.metrics.records_returned(len(records))
+            return records
 
     def raise_partition_errors(self) -> None:
         """Raise what stops topics or partitions from being read."""
@@ -250,6 +261,7 @@ class ConsumerDriver:
     def take_over(self, event: Assigned) -> None:
         """Read the partitions of a new assignment."""
         with self.lock:
+            self._cores.metrics.rebalance_ended()
             self.read(event.partitions)
             self._store.partitions_assigned(self._client.now_ms())
 
@@ -337,11 +349,14 @@ class ConsumerDriver:
         """This member's identity in its group; None without a group."""
         return None if self._member is None else self._member.metadata
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, int | float]:
         with self.lock:
+            assigned = self.positions.assignment()
+            lags = {partition: self.positions.lag(partition) for partition in sorted(assigned)}
+            known = {partition: lag for partition, lag in lags.items() if lag is not None}
             return {
-                **self._client.metrics.snapshot(),
-                "assigned_partitions": len(self.positions.assignment()),
+                **self._cores.metrics.snapshot(known),
+                "assigned_partitions": len(assigned),
                 "buffered_bytes": self._fetcher.buffered_bytes,
             }
 

@@ -11,9 +11,11 @@ from millstream import Admin, Producer
 ADMIN = """
     create_topic create_topics delete_topics create_partitions add_partitions list_topics describe_topic
     describe_topics delete_records
-    topic_configs broker_configs alter_configs alter_broker_configs
+    topic_configs broker_configs alter_configs alter_broker_configs list_config_resources
     list_groups describe_group describe_groups delete_groups group_offsets delete_group_offsets reset_offsets
-    list_offsets describe_cluster describe_log_dirs
+    remove_members
+    list_offsets describe_cluster describe_log_dirs describe_producers elect_leaders describe_features
+    describe_quorum
     metrics close
 """
 PRODUCER = "send send_arrow flush close partitions_for metrics"

@@ -9,6 +9,7 @@ from millstream.client.blocking import Deadline
 from millstream.client.cluster import Cluster
 from millstream.consumer.cores import Pending
 from millstream.consumer.driver import ConsumerDriver
+from millstream.consumer.fetching.list_offsets import LATEST_TIMESTAMP
 from millstream.consumer.user.arguments import OffsetsToCommit, offsets_to_commit
 from millstream.consumer.user.callbacks import UserCallbacks
 from millstream.consumer.user.progress import UserProgress
@@ -99,6 +100,16 @@ class UserCalls:
         if offset is None:
             self._driver.raise_partition_errors()
         return offset
+
+    def lag(self, partition: TopicPartition, deadline: Deadline) -> int:
+        """How many records the user has not seen, once that is known."""
+        with self._driver.lock:
+            known = self._progress.lag(partition)
+        if known is not None:
+            return known
+        offset = self.position(partition, deadline)
+        end = self.offsets({partition: LATEST_TIMESTAMP}, deadline)[partition]
+        return 0 if end is None else max(0, end.offset - offset)
 
     def offsets(
         self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
