@@ -32,7 +32,7 @@ class EmbeddedBroker:
             producer = Producer(bootstrap_servers=broker.bootstrap_servers)
 
     ``data``: the directory of the topics; without it they are deleted at the end.
-    ``listen``: the address; port 0 takes any free one.
+    ``listen``: the address, or listeners as ``NAME://host:port``; port 0 takes any free one.
     ``settings``: Kafka's broker settings by their names.
     ``allow_remote``: accept a ``listen`` that other machines can reach.
     """
@@ -51,14 +51,19 @@ class EmbeddedBroker:
         self._allow_remote = allow_remote
         self._temporary: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = ""
+        self._addresses: dict[str, str] = {}
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, as ``host:port``."""
-        if not self._address:
+        """The address for clients, as ``host:port``: that of the first listener."""
+        return next(iter(self.addresses.values()))
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each listener by its name, as ``host:port``."""
+        if not self._addresses:
             raise ClosedError("the embedded broker is not running: use it in a with block, or call start()")
-        return self._address
+        return self._addresses
 
     @property
     def data(self) -> Path:
@@ -87,11 +92,13 @@ class EmbeddedBroker:
         )
         self._process = process
         try:
-            self._address = self._handshake(process)
+            self._addresses = self._handshake(process)
         except BaseException:
             self.kill()
             raise
-        self._listen = self._address
+        # The same ports at the next start.
+        self._settings.pop("listeners", None)
+        self._listen = ",".join(f"{name}://{address}" for name, address in self._addresses.items())
         return self
 
     def stop(self) -> None:
@@ -115,8 +122,8 @@ class EmbeddedBroker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _handshake(self, process: subprocess.Popen[bytes]) -> str:
-        """Send the process its configuration, wait for its answer, and return its address."""
+    def _handshake(self, process: subprocess.Popen[bytes]) -> dict[str, str]:
+        """Send the process its configuration, wait for its answer, and return its addresses."""
         order: dict[str, Any] = {
             "data": str(self.data),
             "listen": self._listen,
@@ -127,15 +134,19 @@ class EmbeddedBroker:
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
         line = _read_line(process.stdout)
-        answer = json.loads(line) if line else {"error": "its process ended before it was ready"}
+        answer: dict[str, Any] = (
+            json.loads(line) if line else {"error": "its process ended before it was ready"}
+        )
+        if line:
+            answer = json.loads(line)
         if "error" in answer:
             raise BrokerStartError(answer["error"])
-        address: str = answer["address"]
-        return address
+        addresses: dict[str, str] = answer["listeners"]
+        return addresses
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
-        self._address = ""
+        self._addresses = {}
         if process is None:
             return
         process.send_signal(how)

@@ -152,7 +152,7 @@ def running_broker(
 ) -> Iterator[Broker]:
     """A broker on a thread of the test, so that the test can replace what is under it."""
     broker = Broker(data, BrokerSettings.from_properties(settings), files)
-    broker.start("127.0.0.1", 0)
+    broker.start("127.0.0.1:0")
     thread = threading.Thread(target=broker.run)
     thread.start()
     try:

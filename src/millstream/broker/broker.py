@@ -11,9 +11,12 @@ import resource
 from pathlib import Path
 from typing import Final
 
+from millstream.broker.connections.listening import check_remote
 from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
 from millstream.broker.request_context import RequestContext
+from millstream.broker.security.listener_security import ListenerSecurity
+from millstream.broker.security.listeners import Listener
 from millstream.broker.server import BrokerServer
 from millstream.broker.services import Services
 from millstream.broker.settings import BrokerSettings
@@ -34,7 +37,8 @@ class Broker:
     def __init__(self, data_directory: Path, settings: BrokerSettings, files: Files | None = None) -> None:
         self.services = Services(data_directory, settings, files)
         self.reactor = self.services.reactor
-        self.address = ""
+        self.listeners: tuple[Listener, ...] = ()
+        """Where clients can connect, with the actual ports, after ``start``."""
         self._server = BrokerServer(
             self.reactor,
             self.dispatch,
@@ -47,13 +51,24 @@ class Broker:
         )
         self._stopping = False
 
-    def start(self, host: str, port: int, *, allow_remote: bool = False) -> None:
-        """Open the data directory and listen. When this returns, clients can connect; ``run`` serves them."""
+    def start(self, listen: str, *, allow_remote: bool = False) -> None:
+        """Open the data directory and listen. When this returns, clients can connect; ``run`` serves them.
+
+        ``listen``: ``host:port``, or listeners with names; the setting ``listeners`` goes before it.
+        """
+        listeners = self.services.settings.served_listeners(listen)
+        securities = [ListenerSecurity(listener) for listener in listeners]
+        for security in securities:
+            check_remote(security.listener, authenticates=security.authenticates, allow_remote=allow_remote)
         self.services.open()
-        bound_host, bound_port = self._server.listen(host, port, allow_remote=allow_remote)
-        shown = f"[{bound_host}]" if ":" in bound_host else bound_host
-        self.address = f"{shown}:{bound_port}"
-        log.info("listening on %s, data in %s", self.address, self.services.data_directory)
+        self.listeners = tuple(map(self._server.listen, securities))
+        shown = ", ".join(map(str, self.listeners))
+        log.info("listening on %s, data in %s", shown, self.services.data_directory)
+
+    @property
+    def address(self) -> str:
+        """The address of the first listener, as ``host:port``."""
+        return str(self.listeners[0].address) if self.listeners else ""
 
     def run(self) -> None:
         """Serve until ``stop``; then close the logs cleanly."""

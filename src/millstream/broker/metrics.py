@@ -82,6 +82,7 @@ class BrokerMetrics:
     connections_open: int = gauge("Connections that are open.")
     connections_total: int = counter("Connections that clients opened.")
     connections_refused: int = counter("Connections that were closed because of max.connections.")
+    handshakes_failed: int = counter("TLS handshakes that failed or took too long.")
     malformed_requests: int = counter("Requests that could not be decoded, or whose API is unknown.")
     bytes_in: int = counter("Bytes received in requests.")
     bytes_out: int = counter("Bytes sent in answers.")

@@ -1,7 +1,8 @@
 """The broker as a child process: reads its arguments from standard input, answers with its address, serves.
 
-Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote"}`` in, ``{"address"}`` or
-``{"error"}`` out. The end of standard input means that the parent is gone: the broker then stops cleanly.
+Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote"}`` in, ``{"listeners"}`` (addresses
+by name) or ``{"error"}`` out. The end of standard input means that the parent is gone: the broker then stops
+cleanly.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from millstream.broker.broker import Broker
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import MillstreamError
 from millstream.net.reactor import READABLE
-from millstream.settings import parse_address
 
 
 def main() -> int:
@@ -32,18 +32,17 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, lambda *_: broker.stop())
     broker.reactor.watch(sys.stdin.fileno(), READABLE, lambda _: _stop_at_end(broker))
-    _answer({"address": broker.address})
+    _answer({"listeners": {listener.name: str(listener.address) for listener in broker.listeners}})
     broker.run()
     return 0
 
 
 def _start(order: dict[str, object]) -> Broker:
-    address = parse_address(str(order["listen"]), lowest_port=0)
     settings = order["settings"]
     if not isinstance(settings, dict):
         raise ValueError("settings must be an object")
     broker = Broker(Path(str(order["data"])), BrokerSettings.from_properties(settings))
-    broker.start(address.host, address.port, allow_remote=bool(order["allow_remote"]))
+    broker.start(str(order["listen"]), allow_remote=bool(order["allow_remote"]))
     return broker
 
 
@@ -53,7 +52,7 @@ def _stop_at_end(broker: Broker) -> None:
         broker.stop()
 
 
-def _answer(message: dict[str, str]) -> None:
+def _answer(message: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

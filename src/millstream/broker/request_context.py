@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from millstream.broker.metrics import BrokerMetrics
+from millstream.broker.security.listeners import Listener
 from millstream.wire.frames import RequestHeader, encode_response
 from millstream.wire.schema import Api, Response
 
@@ -16,6 +17,8 @@ class RequestSource(Protocol):
 
     remote_host: str
     local_address: tuple[str, int]
+    listener: Listener
+    principal: str
     metrics: BrokerMetrics
 
     def flush_answers(self) -> None:
@@ -58,6 +61,16 @@ class RequestContext:
     def local_address(self) -> tuple[str, int]:
         """The address by which the client reached the broker."""
         return self._source.local_address
+
+    @property
+    def listener(self) -> Listener:
+        """The listener by which the client came."""
+        return self._source.listener
+
+    @property
+    def principal(self) -> str:
+        """Who sent the request, such as ``User:alice``."""
+        return self._source.principal
 
     def reply(self, response: Response) -> None:
         """Answer the request. The answer is sent after those to earlier requests of the connection."""

@@ -109,9 +109,8 @@ class Services:
         return self.directory.identity.cluster_id
 
     def advertised(self, context: RequestContext) -> tuple[str, int]:
-        """The address to give to a client: the configured one, or the one by which it reached the broker."""
-        configured = self.settings.advertised_listeners
-        return (configured.host, configured.port) if configured is not None else context.local_address
+        """The address to give to a client: its listener's advertised one, or where it reached the broker."""
+        return context.listener.advertised or context.local_address
 
     def read_metrics(self) -> list[MetricReading]:
         """Read every metric of the broker, with its kind and help text. Walks over all groups."""

@@ -13,20 +13,20 @@ from typing import Annotated, Any, ClassVar, Final
 
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
+from millstream.broker.security.listeners import Listener, read_listeners
 from millstream.errors import ConfigError
 from millstream.settings import (
     INT_MAX,
-    Address,
     Flag,
     Int,
     Integer,
     Long,
+    Names,
     PositiveInt,
     Text,
     dotted,
     setting,
 )
-from millstream.settings import parse_address as parse_listener
 from millstream.suggestions import did_you_mean
 
 log = logging.getLogger("millstream.broker")
@@ -43,11 +43,9 @@ _COARSE_TIMES: Final = (
 
 _ONE_BROKER: Final = {
     "default_replication_factor": ({"1"}, "there is one broker"),
-    "listener_security_protocol_map": ({"PLAINTEXT"}, "connections are not encrypted"),
     "offsets_topic_replication_factor": ({"1"}, "there is one broker"),
     "process_roles": ({"broker", "broker,controller"}, "this process is the broker"),
     "remote_log_storage_system_enable": ({"false"}, "there is no tiered storage"),
-    "security_inter_broker_protocol": ({"PLAINTEXT"}, "connections are not encrypted"),
 }
 """Kafka's settings that are ignored only with these values, and why."""
 
@@ -60,13 +58,10 @@ _IGNORED: Final = """
     metric_reporters metrics_* num_io_threads num_network_threads num_recovery_threads_per_data_dir
     num_replica_* offsets_commit_timeout_ms offsets_load_buffer_size queued_max_requests remote_log_*
     replica_* replication_quota_* share_coordinator_* socket_listen_backlog_size socket_receive_buffer_bytes
+    security_inter_broker_protocol
     socket_send_buffer_bytes transaction_* transactional_id_expiration_ms zookeeper_*
 """
 """Kafka's settings, and families of them, that mean nothing to one broker, or to a broker of this design."""
-
-
-def _read_listener(value: object) -> Address | None:
-    return parse_listener(str(value)) if value else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +70,20 @@ class BrokerSettings(GroupSettings):
 
     node_id: Int = setting(1, "The broker's number, by which clients know it.")
     broker_rack: Text = setting("", "The rack that clients see for the broker.")
-    advertised_listeners: Annotated[Address | None, _read_listener] = setting(
-        None,
-        "The address that clients use. Without it, each uses the address by which it reached the broker.",
+    listeners: Text = setting(
+        "",
+        "Where the broker listens, as `NAME://host:port`, separated by commas; instead of `--listen`.",
+    )
+    advertised_listeners: Text = setting(
+        "",
+        "The addresses that clients use, as `NAME://host:port`. "
+        "Without it, each uses the address by which it reached the broker.",
+    )
+    listener_security_protocol_map: Text = setting(
+        "", "The security protocol of each listener whose name is not one, as `NAME:PROTOCOL`."
+    )
+    controller_listener_names: Names = setting(
+        (), "Listeners of controllers, which this broker does not need: they are left out of `listeners`."
     )
     num_partitions: PositiveInt = setting(1, "The partitions of a topic that is created without a number.")
     auto_create_topics_enable: Flag = setting(
@@ -115,7 +121,6 @@ class BrokerSettings(GroupSettings):
     )
 
     REFUSED: ClassVar = {
-        "listeners": "say where to listen with --listen, or EmbeddedBroker(listen=...)",
         "log_dir*": "say where the data is with --data, or EmbeddedBroker(data=...)",
         "broker_id": "use node.id",
         "ssl_*": "connections are not encrypted",
@@ -152,6 +157,15 @@ class BrokerSettings(GroupSettings):
         if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
         return settings
+
+    def served_listeners(self, listen: str) -> tuple[Listener, ...]:
+        """Return where to listen: ``listeners``, or else ``listen``. Raises ConfigError."""
+        return read_listeners(
+            self.listeners or listen,
+            self.advertised_listeners,
+            self.listener_security_protocol_map,
+            map(str, self.controller_listener_names),
+        )
 
     @classmethod
     def _ignores(cls, spelling: str, value: object) -> bool:

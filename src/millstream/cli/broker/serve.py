@@ -15,7 +15,6 @@ from millstream.broker.settings import BrokerSettings
 from millstream.cli.broker.arguments import BrokerOptions
 from millstream.cli.properties import read_properties
 from millstream.errors import ConfigError
-from millstream.settings import Address, parse_address
 from millstream.terminal.outcome import CommandError, UsageError
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
@@ -24,7 +23,6 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 def serve(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
     logging.basicConfig(level=options.log_level, format=_LOG_FORMAT, stream=sys.stderr)
-    address = parse_address(options.listen, lowest_port=0)
     settings = BrokerSettings.from_properties(read_properties(options.settings, "--set"))
     data = Path(options.data)
     if data.exists() and not data.is_dir():
@@ -36,7 +34,7 @@ def serve(options: BrokerOptions) -> int:
             f"{data} cannot be created ({error.strerror}): choose another with --data"
         ) from error
     broker = Broker(data, settings)
-    _start(broker, address, allow_remote=options.allow_remote)
+    _start(broker, options.listen, allow_remote=options.allow_remote)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
     print(_ready_line(broker, data, as_json=options.as_json), flush=True)
@@ -44,9 +42,9 @@ def serve(options: BrokerOptions) -> int:
     return 0
 
 
-def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
+def _start(broker: Broker, listen: str, *, allow_remote: bool) -> None:
     try:
-        broker.start(address.host, address.port, allow_remote=allow_remote)
+        broker.start(listen, allow_remote=allow_remote)
     except ConfigError as error:
         if isinstance(error.__cause__, OSError):  # such as an address in use: the options are not wrong
             raise CommandError(str(error)) from error
@@ -55,5 +53,8 @@ def _start(broker: Broker, address: Address, *, allow_remote: bool) -> None:
 
 def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"address": broker.address, "data": str(data.absolute()), "pid": os.getpid()})
-    return f"millstream broker is ready on {broker.address}, data in {data.absolute()}; Ctrl-C stops it"
+        listeners = {listener.name: str(listener.address) for listener in broker.listeners}
+        where = {"address": broker.address, "listeners": listeners, "data": str(data.absolute())}
+        return json.dumps({**where, "pid": os.getpid()})
+    shown = broker.address if len(broker.listeners) == 1 else ", ".join(map(str, broker.listeners))
+    return f"millstream broker is ready on {shown}, data in {data.absolute()}; Ctrl-C stops it"
