@@ -78,6 +78,9 @@ class Broker:
 
     def dispatch(self, request: Request, context: RequestContext) -> Response | None:
         """Answer a request now, or return None and reply through ``context`` later."""
+        access = self.services.access
+        if access is not None and (refusal := access.check(request, context)) is not None:
+            return refusal
         if request.api in self.services.groups.apis:
             self.services.groups.handle(request, context)
             return None

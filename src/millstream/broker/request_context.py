@@ -31,7 +31,17 @@ class RequestSource(Protocol):
 class RequestContext:
     """A request from its arrival until ``reply`` or ``drop``, one of which is called exactly once."""
 
-    __slots__ = ("_source", "_started", "api", "chunks", "done", "header", "on_abandoned")
+    __slots__ = (
+        "_amendments",
+        "_source",
+        "_started",
+        "api",
+        "chunks",
+        "done",
+        "header",
+        "on_abandoned",
+        "permits_topic",
+    )
 
     def __init__(self, source: RequestSource, api: Api, header: RequestHeader) -> None:
         self._source = source
@@ -41,6 +51,9 @@ class RequestContext:
         self.chunks: list[Any] = []
         """The encoded answer; empty until there is one."""
         self.done = False
+        self.permits_topic: Callable[[str], bool] | None = None
+        """Whether the client may read a topic; None if it may read all."""
+        self._amendments: tuple[Callable[[Any], None], ...] = ()
         self.on_abandoned: Callable[[], None] | None = None
         """Called if the connection closes before the answer, to release what is held for the request."""
 
@@ -72,16 +85,29 @@ class RequestContext:
         """Who sent the request, such as ``User:alice``."""
         return self._source.principal
 
+    @property
+    def remote_host(self) -> str:
+        """The client's IP address."""
+        return self._source.remote_host
+
+    def amend(self, amendment: Callable[[Any], None]) -> None:
+        """Have the answer changed before it is sent: what the principal may not see, and refused items."""
+        self._amendments += (amendment,)
+
     def reply(self, response: Response) -> None:
         """Answer the request. The answer is sent after those to earlier requests of the connection."""
         assert not self.done, "a request is answered once"
+        for amendment in self._amendments:
+            amendment(response)
         self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
         self._finish()
 
     def drop(self) -> None:
-        """End a request that gets no answer (acks=0)."""
+        """End a request that gets no answer (acks=0); one with refused items closes the connection."""
         assert not self.done, "a request is answered once"
         self._finish()
+        if self._amendments:
+            self.close(f"{self.principal} may not write to all topics of a produce request with acks=0")
 
     def close(self, reason: str) -> None:
         """Close the connection: the only way to report an error to a client that expects no answer."""

@@ -151,6 +151,10 @@ class ServedTopics:
                 raise InvalidTopicError(f"{name} and {topic.name} differ only in '.' and '_'")
         LogConfig.from_properties(configs, self._settings.topic_defaults)
 
+    def would_create(self, name: str, *, allowed: bool) -> bool:
+        """Whether ``auto_create`` would create this topic, if its name is legal."""
+        return allowed and name not in self._by_name and self._settings.auto_create_topics_enable
+
     def auto_create(self, name: str, *, allowed: bool) -> Topic:
         """Create a topic that a client named, if the client and the settings allow it."""
         check_topic_name(name)

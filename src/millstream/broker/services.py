@@ -12,6 +12,7 @@ from typing import Final
 
 from millstream.background_compile import BackgroundLoad
 from millstream.broker import metrics
+from millstream.broker.access.control import AccessControl
 from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.flusher import Flusher
 from millstream.broker.group_service import GroupService
@@ -48,6 +49,10 @@ class Services:
             settings.max_incremental_fetch_session_cache_slots, lambda: random.getrandbits(31)
         )
         self.groups = GroupService(self.topics, settings, self.flusher, self.reactor, self.epoch_ms)
+        self.access: AccessControl | None = None
+        """The ACLs; None if everyone may do everything."""
+        if settings.authorizer_class_name:
+            self.access = AccessControl(settings, self.topics, self.data_directory / "acls", self.files)
 
     @staticmethod
     def epoch_ms() -> int:
@@ -59,6 +64,8 @@ class Services:
         self.directory = self._open_directory()
         self.producer_ids = ProducerIds(self.data_directory / "producer-ids", self.files)
         self.topics.open(self.directory)
+        if self.access is not None:
+            self.access.open()
         self.maintenance = Maintenance(
             self.directory, self.reactor, self.settings, self.flusher, self.epoch_ms
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Final
 
+from millstream.broker.access.settings import AccessSettings
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
 from millstream.broker.security.listeners import Listener, read_listeners
@@ -65,7 +66,7 @@ _IGNORED: Final = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(GroupSettings):
+class BrokerSettings(GroupSettings, AccessSettings):
     """What ``millstream broker --set`` and ``EmbeddedBroker(settings=...)`` accept, but topic settings."""
 
     node_id: Int = setting(1, "The broker's number, by which clients know it.")
@@ -125,7 +126,6 @@ class BrokerSettings(GroupSettings):
         "broker_id": "use node.id",
         "ssl_*": "connections are not encrypted",
         "sasl_*": "clients need no password",
-        "authorizer_*": "every client may do everything",
     }
     WITHOUT_EFFECT: ClassVar = frozenset({*_ONE_BROKER, *_IGNORED.split()})
 

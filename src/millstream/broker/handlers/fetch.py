@@ -216,6 +216,10 @@ class ParkedFetch:
 
     def _read_partition(self, cached: CachedPartition, budget: int, *, at_least_one: bool) -> Answer:
         partition, error = self._find(cached)
+        permits = self._context.permits_topic
+        name = cached.key[0] if partition is None else partition.topic
+        if permits is not None and name and not permits(name):
+            return Answer(cached, None, _unknown(cached.key[2], ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         if partition is None:
             return Answer(cached, None, _unknown(cached.key[2], error))
         return Answer(cached, partition, self._read_log(partition, cached.request, budget, at_least_one))
