@@ -38,7 +38,12 @@ def test_a_bare_address_is_plaintext_and_no_host_is_every_address() -> None:
         ("OUT://127.0.0.1:1", "", "OUT:TLS", "TLS is not one of PLAINTEXT"),
         ("OUT://127.0.0.1:1", "", "OUT", "write NAME:PROTOCOL"),
         ("SSL://a:1,SSL://b:2", "", "", "listeners has SSL twice"),
-        ("SSL://a:1", "PLAINTEXT://b:2", "", "advertised.listeners has PLAINTEXT, but listeners has only SSL"),
+        (
+            "SSL://a:1",
+            "PLAINTEXT://b:2",
+            "",
+            "advertised.listeners has PLAINTEXT, but listeners has only SSL",
+        ),
         ("SSL://a:1", "SSL://b:0", "", "its port must be 1 to 65535"),
         ("SSL://a", "", "", "is not an address"),
         ("", "", "", "names no address to listen on"),
