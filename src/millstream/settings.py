@@ -100,6 +100,8 @@ _ADDRESS = re.compile(
     r"(?:PLAINTEXT://)?(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[\w.%-]+)):(?P<port>[0-9]+)"
 )
 
+_PROTOCOL = re.compile(r"(?:SASL_)?(?:PLAINTEXT|SSL)://")
+
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
     """Read ``host:port``, or ``[address]:port`` for IPv6. ``lowest_port=0`` allows 0, for any free port."""
@@ -117,7 +119,8 @@ def read_addresses(value: object) -> tuple[Address, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, Iterable):
         raise ValueError("must be host:port, or a list of them")
-    texts = [part.strip() for part in map(read_text, parts) if part.strip()]
+    # Providers show addresses with the protocol before them: SASL_SSL://host:9092.
+    texts = [_PROTOCOL.sub("", part) for part in map(read_text, parts) if part]
     if not texts:
         raise ValueError("must name at least one broker, as host:port")
     return tuple(dict.fromkeys(map(parse_address, texts)))
@@ -137,14 +140,24 @@ Names = Annotated[tuple[object, ...], read_names]
 Reader = Callable[[object], Any]
 
 
-def setting(default: Any, meaning: str, *, shown: str | None = None) -> Any:
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    shown: str | None = None,
+    secret: bool = False,
+    aliases: tuple[str, ...] = (),
+) -> Any:
     """Declare a setting in the body of a Settings class; its annotation says how it is read.
 
     ``default``: the default value, or ``REQUIRED``.
     ``meaning``: what the setting is for and when to change it, in Markdown, for the documentation.
     ``shown``: the default as the documentation shows it, where that is not the value itself.
+    ``secret``: no repr, no error and no log shows its value.
+    ``aliases``: other names of the setting, in snake_case, such as librdkafka's.
     """
-    return field(default=default, metadata={"meaning": meaning, "shown": shown})
+    metadata = {"meaning": meaning, "shown": shown, "secret": secret, "aliases": aliases}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 REQUIRED: Final = MISSING
@@ -197,9 +210,11 @@ class Settings:
         if not isinstance(settings or {}, Mapping):
             raise ConfigError(f"settings are keywords or a mapping, not {settings!r}")
         values: dict[str, Any] = {}
-        for name, (spelling, value) in _one_spelling(settings or {}, keywords or {}).items():
+        given = _one_spelling(cls.aliases(), settings or {}, keywords or {})
+        secrets = cls.secrets()
+        for name, (spelling, value) in given.items():
             if cls._is_known(name, spelling):
-                values[name] = _read(_readers(cls)[name], name, spelling, value)
+                values[name] = _read(_readers(cls)[name], name, spelling, value, is_secret=name in secrets)
         for each in fields(cls):
             if each.default is each.default_factory is MISSING and each.name not in values:
                 raise ConfigError(f"{each.name} is missing: it has no default", setting=each.name)
@@ -231,15 +246,26 @@ class Settings:
     def declared(cls) -> list[Declared]:
         """Return the settings that were declared with ``setting``, in the order of their declaration."""
         return [
-            Declared(each.name, each.metadata["shown"] or _shown(each.default), each.metadata["meaning"])
+            Declared(each.name, each.metadata["shown"] or _shown(each.default), _meaning(each.metadata))
             for each in fields(cls)
             if each.metadata
         ]
 
     @classmethod
+    def aliases(cls) -> Mapping[str, str]:
+        """Return the names of settings by their other names, all in snake_case."""
+        return {alias: each.name for each in fields(cls) for alias in each.metadata.get("aliases", ())}
+
+    @classmethod
+    def secrets(cls) -> frozenset[str]:
+        """Return the names of the settings whose values are never shown, under all their names."""
+        names = {each.name for each in fields(cls) if each.metadata.get("secret")}
+        return frozenset(names | {alias for alias, name in cls.aliases().items() if name in names})
+
+    @classmethod
     def unknown(cls, name: str, spelling: str) -> str:
         """Return the message for an unknown setting, with the nearest known one. Subclasses may extend it."""
-        hint = did_you_mean(name, cls.names(), show=dotted if "." in spelling else str)
+        hint = did_you_mean(name, [*cls.names(), *cls.aliases()], show=dotted if "." in spelling else str)
         return f"unknown setting {spelling}" + (f": {hint}" if hint else "")
 
 
@@ -262,19 +288,30 @@ def _shown(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _one_spelling(*sources: Mapping[str, object]) -> dict[str, tuple[str, object]]:
+def _meaning(declared: Mapping[str, Any]) -> str:
+    meaning: str = declared["meaning"]
+    others = ", ".join(f"`{dotted(alias)}`" for alias in declared["aliases"])
+    return f"{meaning} Also: {others}." if others else meaning
+
+
+def _one_spelling(
+    aliases: Mapping[str, str], *sources: Mapping[str, object]
+) -> dict[str, tuple[str, object]]:
     """Return settings by snake_case name, each with its original spelling. None is left out."""
     gathered: dict[str, tuple[str, object]] = {}
     for source in sources:
         for spelling, value in source.items():
             name = spelling.replace(".", "_")
+            name = aliases.get(name, name)
             if name in gathered:
-                raise ConfigError(f"{spelling} is given twice: leave one out", setting=name)
+                other = gathered[name][0]
+                also = f", as {other}" if dotted(other) != dotted(spelling) else ""
+                raise ConfigError(f"{spelling} is given twice{also}: leave one out", setting=name)
             gathered[name] = (spelling, value)
     return {name: given for name, given in gathered.items() if given[1] is not None}
 
 
-def _read(reader: Reader | None, name: str, spelling: str, value: object) -> object:
+def _read(reader: Reader | None, name: str, spelling: str, value: object, *, is_secret: bool) -> object:
     if reader is None:
         return value
     try:
@@ -282,4 +319,5 @@ def _read(reader: Reader | None, name: str, spelling: str, value: object) -> obj
     except ConfigError as error:
         raise ConfigError(f"{spelling}: {error}", setting=name) from None
     except ValueError as error:
-        raise ConfigError(f"{spelling} is {value!r}: it {error}", setting=name) from None
+        shown = "" if is_secret else f" is {value!r}"
+        raise ConfigError(f"{spelling}{shown}: it {error}", setting=name) from None

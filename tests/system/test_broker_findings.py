@@ -289,7 +289,7 @@ class NoRoomForNotes(Files):
 
     full = False
 
-    def write_atomically(self, path: StrPath, data: Buffer) -> None:
+    def write_atomically(self, path: StrPath, data: Buffer, *, private: bool = False) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
         super().write_atomically(path, data)

@@ -19,7 +19,7 @@ from millstream.errors import (
     raise_for_code,
 )
 from millstream.model import OffsetAndMetadata, TopicPartition
-from millstream.wire.messages.consumer_protocol import (
+from millstream.wire.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )

@@ -56,8 +56,11 @@ class Broker:
 
         ``listen``: ``host:port``, or listeners with names; the setting ``listeners`` goes before it.
         """
-        listeners = self.services.settings.served_listeners(listen)
-        securities = [ListenerSecurity(listener) for listener in listeners]
+        settings, users = self.services.settings, self.services.scram_users
+        listeners = settings.served_listeners(listen)
+        securities = [
+            ListenerSecurity(listener, settings.of_listener(listener.name), users) for listener in listeners
+        ]
         for security in securities:
             check_remote(security.listener, authenticates=security.authenticates, allow_remote=allow_remote)
         self.services.open()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listeners import Listener
+from millstream.broker.security.sasl import SaslSession
 from millstream.wire.frames import RequestHeader, encode_response
 from millstream.wire.schema import Api, Response
 
@@ -18,14 +19,21 @@ class RequestSource(Protocol):
     remote_host: str
     local_address: tuple[str, int]
     listener: Listener
-    principal: str
+    sasl: SaslSession | None
     metrics: BrokerMetrics
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, such as ``User:alice``."""
 
     def flush_answers(self) -> None:
         """Send the answers that are complete, in the order of the requests."""
 
     def close(self, reason: str) -> None:
         """Close the connection."""
+
+    def close_when_sent(self, reason: str) -> None:
+        """Answer what is answered already, and close the connection."""
 
 
 class RequestContext:
@@ -86,6 +94,11 @@ class RequestContext:
         return self._source.principal
 
     @property
+    def sasl(self) -> SaslSession | None:
+        """The login of the connection; None if its listener has none."""
+        return self._source.sasl
+
+    @property
     def remote_host(self) -> str:
         """The client's IP address."""
         return self._source.remote_host
@@ -101,6 +114,11 @@ class RequestContext:
             amendment(response)
         self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
         self._finish()
+
+    def reply_and_close(self, response: Response, reason: str) -> None:
+        """Answer the request, and close the connection when the answer is sent."""
+        self.reply(response)
+        self._source.close_when_sent(reason)
 
     def drop(self) -> None:
         """End a request that gets no answer (acks=0); one with refused items closes the connection."""

@@ -16,7 +16,7 @@ from millstream.broker.connections.listening import ListeningSocket
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
-from millstream.errors import CorruptMessage, MillstreamError
+from millstream.errors import CorruptMessage, MillstreamError, SaslAuthenticationFailedError
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor
 from millstream.net.transport import PlainTransport, Transport
@@ -108,7 +108,9 @@ class BrokerServer:
     def client_closed(self, client: ClientConnection, error: Exception | None) -> None:
         self._clients.discard(client)
         self.metrics.connections_open -= 1
-        if isinstance(error, MillstreamError):
+        if isinstance(error, SaslAuthenticationFailedError):  # any stranger can have many of them
+            log.info("refused a login from %s: %s", client.remote_host, error)
+        elif isinstance(error, MillstreamError):
             log.warning("closed the connection from %s: %s", client.remote_host, error)
         elif error is not None:
             log.debug("the connection from %s broke: %s", client.remote_host, error)

@@ -7,8 +7,10 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from millstream.background_compile import BackgroundLoad
 from millstream.broker import metrics
@@ -23,6 +25,7 @@ from millstream.broker.maintenance import Maintenance
 from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
 from millstream.broker.request_context import RequestContext
+from millstream.broker.security.users import ScramUsers
 from millstream.broker.served_topics import ServedTopics, Topic
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import KafkaStorageError
@@ -31,6 +34,8 @@ from millstream.wire.records.decode import load_check
 
 log = logging.getLogger("millstream.broker")
 
+_T = TypeVar("_T")
+_BLOCKING_THREADS: Final = 4
 _background_check: Final = BackgroundLoad(record_loop, load_check, "check of produced records")
 
 
@@ -49,6 +54,8 @@ class Services:
             settings.max_incremental_fetch_session_cache_slots, lambda: random.getrandbits(31)
         )
         self.groups = GroupService(self.topics, settings, self.flusher, self.reactor, self.epoch_ms)
+        self.scram_users = ScramUsers(self.data_directory / "users", self.files)
+        self._threads: ThreadPoolExecutor | None = None
         self.access: AccessControl | None = None
         """The ACLs; None if everyone may do everything."""
         if settings.authorizer_class_name:
@@ -64,6 +71,7 @@ class Services:
         self.directory = self._open_directory()
         self.producer_ids = ProducerIds(self.data_directory / "producer-ids", self.files)
         self.topics.open(self.directory)
+        self.scram_users.open()
         if self.access is not None:
             self.access.open()
         self.maintenance = Maintenance(
@@ -94,6 +102,8 @@ class Services:
 
     def close(self) -> None:
         """Finish background work and close the logs cleanly."""
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
         self.flusher.close()
         self.maintenance.close()
         try:
@@ -102,6 +112,17 @@ class Services:
         except OSError as error:
             log.error("the clean stop could not be recorded, so the next start recovers all logs: %s", error)
         self.reactor.close()
+
+    def run_blocking(self, work: Callable[[], _T], done: Callable[[_T], None]) -> None:
+        """Run ``work``, which must not raise, on another thread, and then ``done`` with its result here."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_BLOCKING_THREADS, "broker")
+
+        def run() -> None:
+            result = work()
+            self.reactor.call_threadsafe(lambda: done(result))
+
+        self._threads.submit(run)
 
     @property
     def node_id(self) -> int:

@@ -15,6 +15,7 @@ from millstream.broker.access.settings import AccessSettings
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
 from millstream.broker.security.listeners import Listener, read_listeners
+from millstream.broker.security.settings import ListenerSettings, split_overrides
 from millstream.errors import ConfigError
 from millstream.settings import (
     INT_MAX,
@@ -66,7 +67,7 @@ _IGNORED: Final = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(GroupSettings, AccessSettings):
+class BrokerSettings(GroupSettings, AccessSettings, ListenerSettings):
     """What ``millstream broker --set`` and ``EmbeddedBroker(settings=...)`` accept, but topic settings."""
 
     node_id: Int = setting(1, "The broker's number, by which clients know it.")
@@ -124,22 +125,25 @@ class BrokerSettings(GroupSettings, AccessSettings):
     REFUSED: ClassVar = {
         "log_dir*": "say where the data is with --data, or EmbeddedBroker(data=...)",
         "broker_id": "use node.id",
-        "ssl_*": "connections are not encrypted",
-        "sasl_*": "clients need no password",
+        **ListenerSettings.REFUSED,
     }
-    WITHOUT_EFFECT: ClassVar = frozenset({*_ONE_BROKER, *_IGNORED.split()})
+    WITHOUT_EFFECT: ClassVar = frozenset({*_ONE_BROKER, *_IGNORED.split(), *ListenerSettings.WITHOUT_EFFECT})
 
     topic_defaults: Any = field(default_factory=LogConfig)
     """The defaults of topics: a LogConfig."""
     topic_properties: Any = field(default_factory=dict)
     """The topic defaults that were given, by the names of the topic settings, as strings."""
+    listener_properties: Any = field(default_factory=dict, repr=False)
+    """What ``listener.name.NAME.…`` sets, by the listener's name."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object] | None = None) -> BrokerSettings:
         """Read Kafka's broker settings by their dotted names. Raises ConfigError."""
         own: dict[str, object] = {}
         topic: dict[str, str] = {}
-        for name, value in _spell_out_times(dict(properties or {})).items():
+        given = _spell_out_times(dict(properties or {}))
+        overrides = split_overrides(given)
+        for name, value in given.items():
             if name in _TOPIC_NAMES:
                 topic[_TOPIC_NAMES[name]] = write_value(value)
             else:
@@ -154,6 +158,7 @@ class BrokerSettings(GroupSettings, AccessSettings):
         )
         object.__setattr__(settings, "topic_defaults", defaults)
         object.__setattr__(settings, "topic_properties", topic)
+        object.__setattr__(settings, "listener_properties", overrides)
         if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
         return settings
@@ -166,6 +171,16 @@ class BrokerSettings(GroupSettings, AccessSettings):
             self.listener_security_protocol_map,
             map(str, self.controller_listener_names),
         )
+
+    def of_listener(self, name: str) -> ListenerSettings:
+        """Return the settings of one listener: its own go before those of all. Raises ConfigError."""
+        common = {each.name: getattr(self, each.name) for each in fields(ListenerSettings)}
+        try:
+            own = ListenerSettings.from_settings(self.listener_properties.get(name, {}))
+        except ConfigError as error:
+            raise ConfigError(f"listener.name.{name.lower()}: {error}", setting=error.setting) from None
+        given = {spelling.replace(".", "_") for spelling in self.listener_properties.get(name, {})}
+        return ListenerSettings(**common | {each: getattr(own, each) for each in given & common.keys()})
 
     @classmethod
     def _ignores(cls, spelling: str, value: object) -> bool:
@@ -189,7 +204,7 @@ class BrokerSettings(GroupSettings, AccessSettings):
         own = {
             dotted(each.name): write_value(getattr(self, each.name))
             for each in fields(self)
-            if not each.name.startswith("topic_")
+            if each.metadata and not each.metadata["secret"]
         }
         topics = {name: self.topic_defaults.property_of(topic) for name, topic in _TOPIC_NAMES.items()}
         return own | topics

@@ -68,7 +68,7 @@ class FrameConnection:
         self._transport = transport
         self._fd = transport.sock.fileno()
         self._handler = handler
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._eager_bytes = eager_bytes
         self._account = account
         self._memory = memory
@@ -82,6 +82,7 @@ class FrameConnection:
         self._interest = READABLE
         self._reading = True
         self._open = True
+        self._last_words: tuple[Exception | None] | None = None
         self.unsent_bytes = 0
         self.last_read_ms = reactor.now_ms()
         reactor.watch(self._fd, READABLE, self._ready)
@@ -114,10 +115,17 @@ class FrameConnection:
             self._set_interest(self._interest & ~READABLE)
 
     def resume_reading(self) -> None:
-        if not self._reading and self._open:
+        if not self._reading and self._open and self._last_words is None:
             self._reading = True
             self._set_interest(self._interest | READABLE)
             self._receive_waiting()
+
+    def close_when_sent(self, error: Exception | None = None) -> None:
+        """Read nothing more, and close when all that was queued is sent."""
+        self.pause_reading()
+        self._last_words = (error,)
+        if not self._flush_planned:
+            self._flush()
 
     def close(self, error: Exception | None = None) -> None:
         """Close now. Unsent data is dropped, and ``closed`` is called before this returns."""
@@ -191,8 +199,8 @@ class FrameConnection:
         position, end = 0, len(view)
         while end - position >= 4:
             size = int.from_bytes(view[position : position + 4], "big")
-            if size > self._max_frame_bytes:
-                raise CorruptMessage(f"a frame of {size} bytes is over the limit of {self._max_frame_bytes}")
+            if size > self.max_frame_bytes:
+                raise CorruptMessage(f"a frame of {size} bytes is over the limit of {self.max_frame_bytes}")
             position += 4
             if end - position < size:
                 self._start_frame(size, view[position:])
@@ -260,6 +268,9 @@ class FrameConnection:
             self.close(error)
             return
         self._set_interest(self._interest & ~WRITABLE)
+        if self._last_words is not None:
+            self.close(*self._last_words)
+            return
         # Also without a wait: the socket may take at once what made the owner stop reading.
         if not self._reading and self._on_drained is not None:
             self._on_drained()

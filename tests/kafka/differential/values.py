@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from millstream.wire.apis import all_apis
+from millstream.wire.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.fields import Field
-from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.records.batch_header import iter_headers
 from millstream.wire.records.batches import RecordData, decode_batch, encode_batch
 from millstream.wire.records.codecs import Codec

@@ -51,7 +51,6 @@ def test_what_one_broker_can_ignore_is_accepted_with_one_line(caplog: pytest.Log
         ("remote.log.storage.system.enable", "true", "there is no tiered storage"),
         ("log.dirs", "/var/lib/kafka", "--data"),
         ("broker.id", "1", "use node.id"),
-        ("ssl.keystore.location", "/x", "connections are not encrypted"),
         ("num.io.thread", "8", "is not a setting of the embedded broker"),
     ],
 )

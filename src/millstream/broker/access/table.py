@@ -75,6 +75,13 @@ def _refuse_log_dirs(request: Any, version: int, error: int) -> Response:
     )
 
 
+def _refuse_users(request: Any, version: int, error: int) -> Response:
+    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return sasl.AlterUserScramCredentialsResponse(
+        results=[sasl.AlterUserScramCredentialsResult(user=name, error_code=error) for name in names]
+    )
+
+
 _READ, _DESCRIBE, _ALTER = Operation.READ, Operation.DESCRIBE, Operation.ALTER
 
 TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
@@ -158,6 +165,13 @@ TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
             ),
         ),
     ),
+    sasl.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+        _cluster(
+            _DESCRIBE,
+            lambda _, __, error: sasl.DescribeUserScramCredentialsResponse(error_code=error, results=[]),
+        ),
+    ),
+    sasl.ALTER_USER_SCRAM_CREDENTIALS: (_cluster(_ALTER, _refuse_users),),
     # before anyone is known
     api_versions.API_VERSIONS: (Free(),),
     sasl.SASL_HANDSHAKE: (Free(),),

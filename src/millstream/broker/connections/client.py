@@ -15,14 +15,16 @@ from typing import Final, Protocol
 from millstream.broker.handlers.api_versions import unsupported_version_response
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.request_context import RequestContext
-from millstream.broker.security.listener_security import ListenerSecurity
-from millstream.errors import CorruptMessage, MillstreamError
+from millstream.broker.security.listener_security import ANONYMOUS, ListenerSecurity
+from millstream.broker.security.sasl import SaslSession
+from millstream.errors import CorruptMessage, MillstreamError, SaslAuthenticationFailedError
 from millstream.net.connection import FrameConnection, MemoryAccount
 from millstream.net.reactor import Reactor
 from millstream.net.transport import Transport
 from millstream.wire.frames import RequestHeader, UnknownRequestError, decode_request, peek_api_key
 from millstream.wire.messages.api_versions import API_VERSIONS
 from millstream.wire.messages.produce import PRODUCE
+from millstream.wire.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from millstream.wire.schema import Request, Response
 
 log = logging.getLogger("millstream.broker")
@@ -33,6 +35,9 @@ _MAX_UNSENT_BYTES: Final = 1 << 20
 """Reading stops while more than this waits to be sent to the client."""
 _SMALL_REQUEST_BYTES: Final = 8 << 20
 """The limit for all requests but Produce, because decoded objects are larger than their bytes."""
+
+_OF_LOGIN: Final = (SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key)
+"""The session itself says when these are out of order."""
 
 Dispatch = Callable[[Request, RequestContext], Response | None]
 """Answers a request at once, or returns None and calls ``reply`` or ``drop`` of the context later, once."""
@@ -60,7 +65,9 @@ class ClientConnection:
         self._server = server
         self.metrics = server.metrics
         self.listener = security.listener
-        self.principal = security.principal_of(transport)
+        self.sasl = security.new_session()
+        self._tls_principal = security.principal_of(transport)
+        first_frames = min(security.settings.sasl_server_max_receive_size, server.max_request_bytes)
         self.remote_host: str = transport.sock.getpeername()[0]
         self.local_address: tuple[str, int] = transport.sock.getsockname()[:2]
         self._waiting: deque[RequestContext] = deque()
@@ -68,7 +75,7 @@ class ClientConnection:
             server.reactor,
             transport,
             self,
-            max_frame_bytes=server.max_request_bytes,
+            max_frame_bytes=server.max_request_bytes if self.sasl is None else first_frames,
             account=server.memory,
             on_drained=self._hold_back,
         )
@@ -79,6 +86,8 @@ class ClientConnection:
     def frame_received(self, frame: memoryview) -> None:
         self.metrics.bytes_in += len(frame) + 4
         try:
+            if self.sasl is not None and not self._admits(peek_api_key(frame), self.sasl):
+                return
             _check_size(frame)
             header, request = decode_request(frame)
         except UnknownRequestError as error:
@@ -104,6 +113,30 @@ class ClientConnection:
             context.reply(response)
         self._hold_back()
 
+    def _admits(self, api_key: int, sasl: SaslSession) -> bool:
+        """Close the connection, and return False, if the client must log in before it sends this.
+
+        The request is not decoded before this: of strangers, only requests of the login are.
+        """
+        now_ms = self._server.reactor.now_ms()
+        if sasl.admits_requests(now_ms):
+            self.connection.max_frame_bytes = self._server.max_request_bytes
+            return True
+        expired = sasl.has_expired(now_ms)
+        may_ask_versions = sasl.admits_versions and not expired
+        if api_key in _OF_LOGIN or (api_key == API_VERSIONS.key and may_ask_versions):
+            return True
+        self.metrics.unauthenticated_requests += 1
+        self.close(f"a request of API {api_key} {'after the login expired' if expired else 'before a login'}")
+        return False
+
+    @property
+    def principal(self) -> str:
+        """Who the client is: by its login where there is one, or else by its certificate."""
+        if self.sasl is None:
+            return self._tls_principal
+        return self.sasl.principal or ANONYMOUS
+
     def _answer_unknown(self, error: UnknownRequestError) -> None:
         """Answer an unknown version of ApiVersions in version 0 (KIP-511); close for all other APIs."""
         header = error.header
@@ -114,7 +147,7 @@ class ClientConnection:
         oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
         context = RequestContext(self, API_VERSIONS, oldest)
         self._waiting.append(context)
-        context.reply(unsupported_version_response())
+        context.reply(unsupported_version_response(context))
 
     def flush_answers(self) -> None:
         """Send the answers that are complete, up to the first request without one."""
@@ -141,6 +174,10 @@ class ClientConnection:
     def close(self, reason: str) -> None:
         """Close the connection with an error."""
         self.connection.close(CorruptMessage(reason))
+
+    def close_when_sent(self, reason: str) -> None:
+        """Close the connection for a failed login, when all answers so far are sent."""
+        self.connection.close_when_sent(SaslAuthenticationFailedError(reason))
 
     def closed(self, error: Exception | None) -> None:
         for context in self._waiting:

@@ -20,7 +20,7 @@ from millstream.wire.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from millstream.wire.schema import Api
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_SASL = (SASL_HANDSHAKE.key, SASL_AUTHENTICATE.key)
+_LOGIN = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
 @handles(API_VERSIONS)
@@ -31,22 +31,28 @@ def api_versions(
     names = (request.client_software_name, request.client_software_version)
     if context.version >= 3 and not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_supported())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_supported(context))
 
 
-def unsupported_version_response() -> ApiVersionsResponse:
+def unsupported_version_response(context: RequestContext) -> ApiVersionsResponse:
     """Return the answer to an unknown version of ApiVersions; it is sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_supported())
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_supported(context))
 
 
-def _supported() -> list[ApiVersion]:
+def _supported(context: RequestContext) -> list[ApiVersion]:
+    """List all APIs; those of the login only where there is one."""
     return [
         ApiVersion(api_key=api.key, min_version=_first_version(api), max_version=api.max_version)
         for api in apis.all_apis().values()
-        if api.key not in _SASL
+        if api not in _LOGIN or context.sasl is not None
     ]
 
 
 def _first_version(api: Api) -> int:
-    """Like Kafka 4, list unsupported old versions of Produce: librdkafka compresses only then."""
+    """Like Kafka 4, list unsupported old versions of Produce: librdkafka compresses only then.
+
+    After the oldest SaslHandshake, messages would follow without Kafka's headers: no client does that now.
+    """
+    if api is SASL_HANDSHAKE:
+        return 1
     return 0 if api is PRODUCE else api.min_version

@@ -123,19 +123,21 @@ class Files:
         file = self.open(path)
         return file.pread(file.size(), 0)
 
-    def write(self, path: StrPath, data: Buffer) -> OpenFile:
-        """Create or replace a file, not yet durably; return it open."""
+    def write(self, path: StrPath, data: Buffer, *, private: bool = False) -> OpenFile:
+        """Create or replace a file, not yet durably; return it open. A private one is for its owner only."""
         file = self.open(path, create=True)
+        if private:
+            os.fchmod(file.fileno(), 0o600)
         if file.size():
             file.truncate(0)
         if len(data):
             write_all(file, data, 0)
         return file
 
-    def write_atomically(self, path: StrPath, data: Buffer) -> None:
+    def write_atomically(self, path: StrPath, data: Buffer, *, private: bool = False) -> None:
         """Replace a file durably: at every moment, and after a power cut, it is the old or the new one."""
         name = os.fspath(path)
-        self.write(name + TEMPORARY_SUFFIX, data).fdatasync()
+        self.write(name + TEMPORARY_SUFFIX, data, private=private).fdatasync()
         self.rename(name + TEMPORARY_SUFFIX, name)
         self.sync_directory(os.path.dirname(name) or ".")
 

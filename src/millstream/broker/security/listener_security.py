@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import ssl
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from millstream.broker.security.listeners import Listener
-from millstream.net.transport import Transport
+from millstream.broker.security.principals import PrincipalRules, distinguished_name
+from millstream.broker.security.sasl import (
+    OAUTHBEARER,
+    PLAIN,
+    BearerExchange,
+    Exchange,
+    PlainExchange,
+    SaslSession,
+    ScramExchange,
+    TokenValidator,
+)
+from millstream.broker.security.settings import UNSECURED_VALIDATOR, ListenerSettings
+from millstream.broker.security.users import ScramUsers
+from millstream.errors import ConfigError
+from millstream.net.transport import TlsTransport, Transport
+from millstream.security.jaas import parse_jaas
+from millstream.security.sasl import scram
+
+if TYPE_CHECKING:
+    from millstream.broker.security.tls import ServerContexts
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that was not asked who it is."""
@@ -15,18 +35,92 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 class ListenerSecurity:
     """One listener with its keys and users."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, settings: ListenerSettings, users: ScramUsers) -> None:
+        """Read what the listener needs. Raises ConfigError."""
         self.listener = listener
+        self.settings = settings
+        self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
+        self._tls = self._server_contexts() if listener.protocol.encrypts else None
+        self._exchanges: Mapping[str, Callable[[], Exchange]] = {}
+        if listener.protocol.authenticates:
+            self._exchanges = {
+                mechanism: self._exchange_of(mechanism, users)
+                for mechanism in settings.sasl_enabled_mechanisms
+            }
 
     @property
     def authenticates(self) -> bool:
         """Whether everyone who connects must prove who they are, so that any network may reach it."""
-        return False
+        if self.listener.protocol.authenticates:
+            return self.listener.protocol.encrypts
+        return self._tls is not None and self._tls.verifies_clients
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return what a new TLS connection needs; None if the listener does not encrypt."""
-        return None
+        return None if self._tls is None else self._tls.current()
+
+    def new_session(self) -> SaslSession | None:
+        """Return the login of a new connection; None if the listener has no login."""
+        if not self.listener.protocol.authenticates:
+            return None
+        return SaslSession(
+            self._exchanges,
+            max_reauth_ms=self.settings.connections_max_reauth_ms,
+            failure_delay_ms=self.settings.connection_failed_authentication_delay_ms,
+        )
 
     def principal_of(self, transport: Transport) -> str:
         """Return who has connected, as far as TLS knows."""
-        return ANONYMOUS
+        if not isinstance(transport, TlsTransport):
+            return ANONYMOUS
+        certificate = transport.tls.getpeercert()
+        if not certificate:
+            return ANONYMOUS
+        name = distinguished_name(certificate)
+        user = self._rules.user(name)
+        return ANONYMOUS if user is None else f"User:{user}"
+
+    def _server_contexts(self) -> ServerContexts:
+        from millstream.broker.security.tls import ServerContexts  # cryptography takes long to import
+
+        return ServerContexts(self.settings, self.listener.name)
+
+    def _exchange_of(self, mechanism: str, users: ScramUsers) -> Callable[[], Exchange]:
+        if mechanism == PLAIN:
+            passwords = self._plain_users()
+            return lambda: PlainExchange(passwords)
+        if mechanism == OAUTHBEARER:
+            validator = self._token_validator()
+            return lambda: BearerExchange(validator)
+        return lambda: ScramExchange(scram.MECHANISMS[mechanism], users)
+
+    def _plain_users(self) -> dict[str, str]:
+        where = f"listener.name.{self.listener.name.lower()}.plain.sasl.jaas.config"
+        if not self.settings.sasl_jaas_config:
+            raise ConfigError(f"PLAIN has no users: list them in {where}")
+        try:
+            module = parse_jaas(self.settings.sasl_jaas_config)
+        except ValueError as error:
+            raise ConfigError(f"{where} {error}") from None
+        prefix = "user_"
+        users = {
+            name.removeprefix(prefix): password
+            for name, password in module.options.items()
+            if name.startswith(prefix)
+        }
+        if not users or not all(users.values()):
+            raise ConfigError(f'{where} must list users with passwords, as user_NAME="PASSWORD"')
+        return users
+
+    def _token_validator(self) -> TokenValidator:
+        from millstream.broker.security.tokens import KeySet, SignedTokens, UnsignedTokens  # as above
+
+        settings = self.settings
+        if settings.sasl_server_callback_handler_class == UNSECURED_VALIDATOR:
+            return UnsignedTokens(settings)
+        if not settings.sasl_oauthbearer_jwks_endpoint_url:
+            raise ConfigError(
+                "OAUTHBEARER needs the keys that sign tokens: set sasl.oauthbearer.jwks.endpoint.url to an "
+                "https:// address or a file:// path"
+            )
+        return SignedTokens(settings, KeySet(settings.sasl_oauthbearer_jwks_endpoint_url))

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 from millstream.consumer.assignors.base import Assignment, Subscription
 from millstream.errors import CorruptMessage
 from millstream.model import TopicPartition
-from millstream.wire.messages import consumer_protocol as messages
+from millstream.wire import consumer_protocol as messages
 from millstream.wire.schema import Message
 
 PROTOCOL_TYPE: Final = "consumer"

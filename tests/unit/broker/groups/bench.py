@@ -19,7 +19,7 @@ from millstream.broker.groups.state.records import decode_record, encode_record
 from millstream.broker.groups.state.store import Store
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
-from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from millstream.wire.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.messages.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

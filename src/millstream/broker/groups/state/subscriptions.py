@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.errors import CorruptMessage
-from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
+from millstream.wire.consumer_protocol import ConsumerProtocolSubscription
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; others, such as Connect, have other metadata."""

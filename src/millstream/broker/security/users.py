@@ -1,0 +1,94 @@
+"""The SCRAM credentials of users, kept in a file of the data directory that only the broker's user can read.
+
+A user that does not exist gets a credential too, one that no password fits, made of the name and a secret of
+this broker: the exchange then looks and takes as long as with a wrong password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from millstream.broker.log.files import Files
+from millstream.errors import KafkaStorageError
+from millstream.security.sasl.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, ScramMechanism
+
+_FORMAT: Final = 1
+UserKey = tuple[str, str]
+"""A user's name, and the mechanism."""
+
+
+class ScramUsers:
+    """The stored credentials, by user and mechanism. ``open`` reads them."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self._path = path
+        self._files = files
+        self._credentials: Mapping[UserKey, ScramCredential] = {}
+        self._secret = secrets.token_bytes(32)
+
+    def open(self) -> None:
+        """Read the file, if there is one. Raises KafkaStorageError if it is damaged."""
+        try:
+            data = self._files.read(self._path)
+        except FileNotFoundError:
+            return
+        try:
+            document = json.loads(data)
+            if document["version"] != _FORMAT:
+                raise ValueError(f"format {document['version']!r} is not known")
+            self._secret = b64decode(document["secret"])
+            self._credentials = {(row[0], row[1]): _parse(*row[2:]) for row in document["users"]}
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise KafkaStorageError(f"{self._path} is damaged ({error}): restore it from a copy") from error
+
+    def get(self, user: str, mechanism: str) -> ScramCredential | None:
+        return self._credentials.get((user, mechanism))
+
+    def names(self) -> list[str]:
+        """Return the users in alphabetical order."""
+        return sorted({user for user, _ in self._credentials})
+
+    def change(self, changes: Mapping[UserKey, ScramCredential | None]) -> None:
+        """Store credentials, and remove those that are None, durably. On OSError nothing has changed."""
+        merged = {**self._credentials, **changes}
+        kept = {key: credential for key, credential in merged.items() if credential is not None}
+        rows = [[*key, *_fields(kept[key])] for key in sorted(kept)]
+        document = {"version": _FORMAT, "secret": b64encode(self._secret).decode(), "users": rows}
+        self._files.write_atomically(self._path, json.dumps(document, indent=1).encode(), private=True)
+        self._credentials = kept
+
+    def challenge_for(self, user: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
+        """Return a user's credential and True; for an unknown user one that fits no password, and False."""
+        known = self._credentials.get((user, mechanism.name))
+        if known is not None:
+            return known, True
+        salt = hmac.digest(self._secret, f"{mechanism.name}\0{user}".encode(), "sha256")[:16]
+        key = hashlib.new(mechanism.hash_name, self._secret + salt).digest()
+        return ScramCredential(salt, self._usual_iterations(mechanism.name), key, key), False
+
+    def _usual_iterations(self, mechanism: str) -> int:
+        """What a stored credential has, so that made-up ones do not differ."""
+        found = (each.iterations for (_, name), each in self._credentials.items() if name == mechanism)
+        return next(found, MIN_ITERATIONS)
+
+
+def _fields(credential: ScramCredential) -> list[object]:
+    binary = (credential.salt, credential.stored_key, credential.server_key)
+    return [credential.iterations, *(b64encode(value).decode() for value in binary)]
+
+
+def _parse(iterations: int, salt: str, stored_key: str, server_key: str) -> ScramCredential:
+    if type(iterations) is not int or iterations < 1:
+        raise ValueError(f"{iterations!r} is not a number of iterations")
+    return ScramCredential(b64decode(salt), iterations, b64decode(stored_key), b64decode(server_key))
+
+
+MECHANISM_OF_TYPE: Final = {mechanism.type_id: mechanism for mechanism in MECHANISMS.values()}
+"""The mechanisms by their numbers in requests about credentials."""
