@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from millstream.admin import Admin
+from millstream.embedded import EmbeddedBroker
 from millstream.consumer import Consumer, RebalanceListener
-from millstream.errors import InvalidTopicError
+from millstream.consumer.membership.heartbeats import HeartbeatTimer
+from millstream.errors import InternalError, InvalidTopicError, WakeupError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from tests.conftest import NewTopic
-from tests.system.members import QUICK, Member, Settings, partitions_of, poll_until, until_owns
+from tests.system.members import QUICK, Member, Settings, partitions_of, poll_until, read_offsets, until_owns
 from tests.waiting import SECONDS, until
 
 
@@ -175,3 +179,56 @@ def test_an_illegal_topic_name_is_an_error_at_once(bootstrap_servers: str) -> No
         with pytest.raises(InvalidTopicError, match="no such/topic"):
             consumer.end_offsets([TopicPartition("no such/topic", 0)], timeout=SECONDS)
         assert consumer.partitions_for("none") == []
+
+
+# --- what must reach the user
+
+
+def test_poll_ends_in_time_while_a_rebalance_waits_for_a_commit(group: str, tmp_path: Path) -> None:
+    """The coordinator is away when an automatic commit must precede on_revoked."""
+    settings: Settings = {"max_poll_interval_ms": 1_800_000, "session_timeout_ms": 1_700_000}
+    settings |= {"default_api_timeout_ms": 1_800_000, "enable_auto_commit": True}
+    told: list[list[TopicPartition]] = []
+    listener = RebalanceListener()
+    listener.on_revoked = lambda consumer, partitions: told.append(partitions)  # type: ignore[method-assign]
+    with (
+        EmbeddedBroker(data=tmp_path) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        consumer_of(broker.bootstrap_servers, group, **settings) as consumer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        admin.create_topic("t", partitions=2)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            numbered(producer, TopicPartition("t", 0), 3)
+        consumer.subscribe(["t"], listener=listener)
+        assert read_offsets(consumer, 3) == [0, 1, 2]
+        with Member(broker.bootstrap_servers, group, ["t"]):
+            until(lambda: "poll() must be called" in consumer.diagnose(), "the group rebalances")
+            consumer.poll(0)
+            until(lambda: "callbacks must finish" in consumer.diagnose(), "on_revoked is due")
+            broker.kill()
+            assert not thread.submit(consumer.poll, 0.1).result(SECONDS)
+            waiting = thread.submit(consumer.poll, 1_800)
+            consumer.wakeup()
+            with pytest.raises(WakeupError):
+                waiting.result(SECONDS)
+            assert not told, "on_revoked follows the commit"
+            broker.start()
+            poll_until(consumer, lambda: told, "on_revoked")
+            assert committed(admin, group, TopicPartition("t", 0)) == 3
+
+
+def test_an_exception_inside_a_core_reaches_poll(
+    bootstrap_servers: str, new_topic: NewTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with consumer_of(bootstrap_servers, group) as consumer:
+        consumer.subscribe([new_topic()])
+        poll_until(consumer, consumer.assignment, "it has joined")
+        monkeypatch.setattr(HeartbeatTimer, "confirmed", "not a function")
+        with pytest.raises(InternalError, match="not callable") as raised:
+            until(lambda: consumer.poll(0.05) is None, "poll() raises")
+        assert isinstance(raised.value.__cause__, TypeError)
+        with pytest.raises(InternalError):
+            consumer.poll(0)
+        with pytest.raises(InternalError):
+            consumer.commit()

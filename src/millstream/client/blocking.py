@@ -29,15 +29,16 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """A moment by which a call must be over."""
+    """A moment by which a call must be over, by a ``clock`` in seconds."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.timeout_s = timeout_s
-        self._end = time.monotonic() + timeout_s
+        self._clock = clock
+        self._end = clock() + timeout_s
 
     @property
     def remaining_s(self) -> float:
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self._end - self._clock())
 
     @property
     def remaining_ms(self) -> int:
@@ -45,7 +46,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._end
+        return self._clock() >= self._end
 
 
 class BlockingCalls:

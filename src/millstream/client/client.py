@@ -65,11 +65,13 @@ class Client:
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
         auto_create_topics: bool = False,
         metadata_max_idle_ms: int | None = None,
+        io: IoThread | None = None,
     ) -> None:
+        """``io``: the thread with its event loop and clock, if it is not to have one of its own."""
         self.config = config
         self.metrics = ClientMetrics()
         self.closing = threading.Event()
-        self.io = IoThread(config.client_id)
+        self.io = io or IoThread(config.client_id)
         self._reactor = self.io.reactor
         settings = LinkSettings.of(config, max_in_flight=max_in_flight, software_version=__version__)
         self.connections = Connections(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -37,6 +38,14 @@ class IoThread:
 
     def start(self) -> None:
         self._thread.start()
+
+    def clock(self) -> float:
+        """Monotonic seconds, for threads that wait for this one."""
+        return time.monotonic()
+
+    def condition(self) -> threading.Condition:
+        """A lock that this thread and others share, and can wait on."""
+        return threading.Condition(threading.RLock())
 
     @property
     def is_current(self) -> bool:

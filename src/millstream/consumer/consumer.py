@@ -53,7 +53,7 @@ class Consumer:
             deserializer(config.value_deserializer, "value_deserializer"),
         )
         self._config = config
-        client = Client(config, auto_create_topics=config.allow_auto_create_topics)
+        client = self._connect(config)
         client.close_with(self)
         try:
             session = ConsumerSession(client, config, deserializers)
@@ -101,7 +101,9 @@ class Consumer:
             try:
                 self._session.callbacks.run_rebalances(self)
             finally:
-                self._driver.read(())
+                # Inside a callback, on_revoked follows: until then, what was read can be committed.
+                if not self._session.callbacks.is_running:
+                    self._driver.read(())
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed, by name or by pattern."""
@@ -339,10 +341,14 @@ class Consumer:
 
     # --- inside
 
+    def _connect(self, config: ConsumerConfig) -> Client:
+        return Client(config, auto_create_topics=config.allow_auto_create_topics)
+
     def _deadline(self, timeout: float | None) -> Deadline:
         """When a call must be over: after ``timeout``, or default_api_timeout_ms. Raises if it is closed."""
         self._session.check_open()
-        return Deadline(self._config.default_api_timeout_ms / 1000 if timeout is None else seconds(timeout))
+        timeout_s = self._config.default_api_timeout_ms / 1000 if timeout is None else seconds(timeout)
+        return self._session.waits.deadline(timeout_s)
 
 
 def session_of(consumer: Consumer) -> ConsumerSession:

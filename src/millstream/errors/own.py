@@ -125,6 +125,10 @@ class DeserializationError(MillstreamError):
         self.raw = raw
 
 
+class InternalError(MillstreamError):
+    """millstream itself failed, a bug of it; the cause says where. Close it, and create a new one."""
+
+
 class WakeupError(MillstreamError):
     """wakeup() was called: the call in progress, or the next one that would wait, was interrupted."""
 

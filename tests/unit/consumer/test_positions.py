@@ -159,13 +159,14 @@ def test_misuse_is_named() -> None:
         found.seek(T0, -1)
 
 
-def test_what_to_commit_is_what_stands_firm() -> None:
+def test_what_to_commit_is_what_is_known() -> None:
+    """A position that is being validated can be committed: with its epoch, whoever reads on validates it."""
     found = positions()
     found.assign([T0, T1, U0])
     found.seek(T0, 3)
     state_of(found).advance(4, 0)
     found.seek(T1, OffsetAndMetadata(6, "", 0))
-    assert found.consumed() == {T0: OffsetAndMetadata(4, "", 0)}
+    assert found.consumed() == {T0: OffsetAndMetadata(4, "", 0), T1: OffsetAndMetadata(6, "", 0)}
 
 
 @pytest.mark.parametrize("read_committed", [False, True])

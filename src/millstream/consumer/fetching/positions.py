@@ -20,6 +20,9 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.schema import ZERO_UUID
 
 
+_KNOWN = frozenset({FetchPhase.VALIDATING, FetchPhase.FETCHING})
+
+
 class Positions:
     """The assigned partitions. FetchRequests take them in order, and those just read go to the end."""
 
@@ -152,11 +155,14 @@ class Positions:
         return state.position.offset if state.position and state.phase is FetchPhase.FETCHING else None
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit when all records returned so far have been processed."""
+        """The offsets to commit when all records returned so far have been processed.
+
+        Those that are being validated, too: whoever reads on from there validates them by their epoch again.
+        """
         return {
             state.partition: OffsetAndMetadata(state.position.offset, "", state.position.leader_epoch)
             for state in self._states.values()
-            if state.position is not None and state.phase is FetchPhase.FETCHING
+            if state.position is not None and state.phase in _KNOWN
         }
 
     def lag(self, partition: TopicPartition) -> int | None:

@@ -79,7 +79,7 @@ class ConsumerSession:
 
     def poll(self, consumer: Any, max_records: int, timeout_s: float) -> Records:
         """See ``Consumer.poll``. Listeners get ``consumer`` as argument."""
-        deadline = Deadline(timeout_s)
+        deadline = self.waits.deadline(timeout_s)
         self.check_open()
         if self.progress.iteration:
             with self.driver.lock:
@@ -102,8 +102,8 @@ class ConsumerSession:
         while True:
             self.waits.check_wakeup()
             self.callbacks.run_commits()
-            if driver.callbacks:
-                self._run_rebalances(consumer)
+            if driver.callbacks and not self._run_rebalances(consumer, deadline):
+                return Records()
             chunks = driver.begin_take()
             if chunks:
                 records = driver.finish_take(drain(chunks, max_records, self._deserializers))
@@ -113,11 +113,11 @@ class ConsumerSession:
             if self.waits.wait(driver.has_news, deadline) is None:
                 return Records()
 
-    def _run_rebalances(self, consumer: Any) -> None:
-        """Run the user's callbacks; their time counts against max_poll_interval_ms."""
+    def _run_rebalances(self, consumer: Any, deadline: Deadline) -> bool:
+        """Run the user's callbacks; their time counts against max_poll_interval_ms. False: more are due."""
         self.driver.user_polled(waiting=False)
         try:
-            self.callbacks.run_rebalances(consumer)
+            return self.callbacks.run_rebalances(consumer, poll_deadline=deadline)
         finally:
             self.driver.user_polled(waiting=True)
 
@@ -156,14 +156,10 @@ class ConsumerSession:
                     "close() cannot be called in a rebalance callback, which the group waits for: call "
                     "wakeup() there, and close() when poll() has raised WakeupError"
                 )
-            deadline = Deadline(timeout_s)
+            deadline = self.waits.deadline(timeout_s)
             try:
-                try:
-                    self.callbacks.commit_automatically(deadline)
-                    self.callbacks.finish_commits(deadline)
-                finally:
-                    self.callbacks.leave(consumer, deadline)
-                self.callbacks.run_commits()
+                if not self.driver.has_failed:
+                    self.callbacks.finish(consumer, deadline)
             finally:
                 self.is_closed = True
                 self.progress.iteration.stop()

@@ -21,6 +21,7 @@ class UserWaits:
 
     def __init__(self, client: Client, driver: ConsumerDriver) -> None:
         self._client = client
+        self._driver = driver
         self._lock = driver.lock
         self._woken = False
 
@@ -47,10 +48,21 @@ class UserWaits:
         """Cancel a wakeup that came too late to end anything."""
         self._woken = False
 
+    def deadline(self, timeout_s: float) -> Deadline:
+        """When a call that begins now must be over, by the client's clock."""
+        return Deadline(timeout_s, self._client.io.clock)
+
     def wait(
         self, look: Callable[[], T | None], deadline: Deadline, *, interruptible: bool = True
     ) -> T | None:
-        """Wait until ``look`` returns something; None after the deadline. Raises WakeupError."""
+        """Wait until ``look`` returns something; None after the deadline.
+
+        Raises WakeupError, and what has made the consumer fail.
+        """
+
+        def is_over() -> bool:
+            return look() is not None or (interruptible and self._woken) or self._driver.has_failed
+
         with self._lock:
             while True:
                 found = look()
@@ -59,14 +71,16 @@ class UserWaits:
                 if interruptible:
                     self._raise_if_woken()
                 self._client.io.check_running()
+                self._driver.check()
                 if deadline.is_over:
                     return None
-                self._lock.wait(min(deadline.remaining_s, _LONGEST_WAIT_S))
+                self._lock.wait_for(is_over, min(deadline.remaining_s, _LONGEST_WAIT_S))
 
     def outcome(self, pending: Pending, deadline: Deadline, what: str) -> Any:
         """Wait for an operation and return its result; raise its error, or MillstreamTimeoutError."""
         # The operation ends itself at the deadline, with a better error than this one: give it a second more.
-        if self.wait(lambda: pending.is_done or None, Deadline(deadline.remaining_s + 1.0)) is None:
+        longer = self.deadline(deadline.remaining_s + 1.0)
+        if self.wait(lambda: pending.is_done or None, longer) is None:
             raise MillstreamTimeoutError(
                 f"{what} did not end within {deadline.timeout_s:g} seconds: diagnose() says what it waits for"
             )
