@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 
 from tests.sim.families import run_seed
+from tests.sim.scenario import Result
+
+_CHUNK = 10
 
 
 def main() -> int:
@@ -15,31 +21,45 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--trace", action="store_true", help="print what happens")
-    parser.add_argument("--wire", action="store_true", default=None, help="all messages through bytes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many processes to use")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     options = parser.parse_args()
-    seeds = range(options.start, options.start + options.seeds) if options.seed is None else [options.seed]
+    if options.seed is not None:
+        return _show(options.seed, tracing=options.trace)
     began = time.perf_counter()
     failures = events = done = 0
-    for seed in seeds:
-        result, trace = run_seed(seed, tracing=options.trace, on_wire=options.wire)
+    for result in _results(range(options.start, options.start + options.seeds), options.jobs):
         done += 1
         events += result.events
-        if options.trace:
-            print("\n".join(trace))
         if result.violation is not None:
             failures += 1
-            print(f"seed {seed}: {result.violation}")
-            print(
-                f"  replay it: python -m tests.sim --seed {seed} --trace" + (" --wire" * bool(options.wire))
-            )
+            print(f"seed {result.seed}: {result.violation}", flush=True)
+            print(f"  replay it: python -m tests.sim --seed {result.seed} --trace", flush=True)
             if not options.keep_going:
                 break
-        elif options.seed is not None:
-            print(f"seed {seed}: digest {result.digest:08x}")
     took = time.perf_counter() - began
     print(f"{done} seeds, {failures} failures, {events} events, {took:.1f} s, {done / took:.1f} seeds/s")
     return 1 if failures else 0
+
+
+def _show(seed: int, *, tracing: bool) -> int:
+    result, trace = run_seed(seed, tracing=tracing)
+    for line in trace:
+        print(line)
+    print(f"seed {seed}: {result.violation or f'digest {result.digest:08x}'}")
+    return 1 if result.violation else 0
+
+
+def _results(seeds: Iterable[int], jobs: int) -> Iterator[Result]:
+    with ProcessPoolExecutor(jobs) as processes:
+        try:
+            yield from processes.map(_result, seeds, chunksize=_CHUNK)
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+
+def _result(seed: int) -> Result:
+    return run_seed(seed)[0]
 
 
 if __name__ == "__main__":

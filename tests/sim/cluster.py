@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome, error_response
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record
-from millstream.consumer.assignors.base import ClusterView
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
-from millstream.wire.messages.groups import Coordinator, FindCoordinatorResponse
+from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.schema import Request
-from tests.sim.network import Slot
-
-if TYPE_CHECKING:
-    from tests.sim.driver import Driver
-    from tests.sim.invariants import Invariants
-    from tests.sim.world import World
+from tests.sim.invariants import Holder, Invariants
+from tests.sim.logs import Logs
+from tests.sim.network import FIRST_PORT, Network, Slot
+from tests.sim.world import World
 
 GROUP: Final = "sim"
 _EPOCH_MS: Final = 1_700_000_000_000
@@ -31,19 +29,27 @@ class Cluster:
     """Some brokers. One of them coordinates the group, or is about to."""
 
     def __init__(
-        self, world: World, invariants: Invariants, settings: GroupSettings, node_count: int, on_wire: bool
+        self,
+        world: World,
+        network: Network,
+        invariants: Invariants,
+        settings: GroupSettings,
+        node_count: int,
+        versions: Mapping[int, int],
+        has_topic_ids: bool,
     ) -> None:
         self.world = world
+        self.network = network
         self.invariants = invariants
         self.settings = settings
-        self.on_wire = on_wire
         self.nodes = [1] * node_count
         """Each node's incarnation; it counts up when the node crashes and once more when it is back."""
         self.coordinator_node = 0
         self.coordinator: GroupCoordinator | None = None
         self.is_sequential = True
         """Whether a connection's requests are handled one after the other, as Apache Kafka does."""
-        self.topics: dict[str, int] = {}
+        self.logs = Logs(world, self.nodes, versions, has_topic_ids)
+        self.topics = self.logs.topics
         self.log: list[GroupRecord] = []
         self.slowest_write_ms = 4
         self.write_failure_probability = 0.0
@@ -51,48 +57,36 @@ class Cluster:
         self._written_ms = 0
         self._tick_ms: int | None = None
         self._ids = 0
-        self._production_ends_ms: int | None = None
         self._load(self.coordinator_node)
-
-    # ---- topics ----
-
-    def view(self, topics: frozenset[str]) -> ClusterView:
-        return ClusterView.of({topic: self.topics[topic] for topic in sorted(topics) if topic in self.topics})
-
-    def end_offset(self, partition: TopicPartition) -> int:
-        """Every partition gets a record every 40 ms, until production ends."""
-        now_ms = self.world.now_ms
-        end_ms = now_ms if self._production_ends_ms is None else min(now_ms, self._production_ends_ms)
-        return end_ms // 40
-
-    @property
-    def has_ended(self) -> bool:
-        return self._production_ends_ms is not None
-
-    def end_production(self) -> None:
-        self._production_ends_ms = self.world.now_ms
 
     # ---- requests ----
 
-    def find_coordinator(self, error_probability: float) -> FindCoordinatorResponse:
+    def _find_coordinator(self) -> FindCoordinatorResponse:
         """What any broker answers, in both the old form and the new one."""
         error = ErrorCode.NONE if self.is_up(self.coordinator_node) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         node_id = self.coordinator_node
-        if self.world.chance(error_probability):
+        if self.world.chance(self.network.loss_probability):
             node_id = self.world.rng.randrange(len(self.nodes))  # metadata that is not up to date
-        found = Coordinator(key=GROUP, node_id=node_id, host="sim", port=node_id, error_code=error)
+        port = node_id + FIRST_PORT
+        found = Coordinator(key=GROUP, node_id=node_id, host="sim", port=port, error_code=error)
         return FindCoordinatorResponse(
-            coordinators=[found], error_code=error, node_id=node_id, host="sim", port=node_id
+            coordinators=[found], error_code=error, node_id=node_id, host="sim", port=port
         )
 
-    def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, member: Driver) -> None:
+    def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, host: Holder) -> None:
+        if self.logs.answer(node_id, request, slot):
+            return
+        if isinstance(request, FindCoordinatorRequest):
+            if not self.world.chance(self.network.loss_probability):
+                slot.reply(self._find_coordinator())
+            return
         coordinator = self.coordinator
         if node_id != self.coordinator_node or coordinator is None:
             slot.reply(error_response(request, caller.version, ErrorCode.NOT_COORDINATOR))
             return
         outcome = coordinator.handle(request, slot, caller, self._moment())
         if outcome.records and isinstance(request, OffsetCommitRequest):
-            self.invariants.commit_accepted(request, member)
+            self.invariants.commit_accepted(request, host)
         self._carry_out(outcome)
 
     def _carry_out(self, outcome: Outcome) -> None:
@@ -204,8 +198,6 @@ class Cluster:
             self._carry_out(coordinator.loaded(self._moment()))
 
     def _reread(self, record: GroupRecord) -> GroupRecord:
-        if not self.on_wire:
-            return record
         again = decode_record(*encode_record(record))
         assert again == record
         return again

@@ -3,6 +3,7 @@
 - *chaos*: everything at once, then silence; the group must settle within a bounded time and stay settled.
 - *static restart*: static members die and are back within their session; nothing else moves.
 - *duplicate*: a second process takes an instance id; exactly one of the two is fenced.
+- *away*: the coordinator is away; calls end in time, and wakeups are heard.
 - *orderly*: joins, clean leaves, new partitions, without faults: all is owned again within moments.
 """
 
@@ -15,7 +16,7 @@ from typing import Final
 from millstream.errors import FencedInstanceIdError
 from tests.sim import faults
 from tests.sim.habits import CommitMode
-from tests.sim.scenario import Result, Scenario
+from tests.sim.scenario import Result, Scenario, simulated
 from tests.sim.world import Violation
 
 SETTLE_MS: Final = 45_000
@@ -29,7 +30,7 @@ def chaos(scenario: Scenario) -> None:
     scenario.until_healed(scenario.network, slowest_ms=rng.choice((4, 8, 60)))
     for _ in range(rng.randint(1, 4)):
         scenario.start(scenario.draw_habits())
-    end_ms = rng.randint(8_000, 20_000)
+    end_ms = rng.randint(6_000, 15_000)
     pace_ms = rng.choice((300, 700, 1_500))
     drawn = rng.sample(faults.FAULTS, k=rng.randint(3, len(faults.FAULTS)))
     while scenario.world.now_ms < end_ms:
@@ -46,6 +47,7 @@ def chaos(scenario: Scenario) -> None:
 def static_restart(scenario: Scenario) -> None:
     """A static member that is back within its session costs nobody anything (KIP-345)."""
     rng = scenario.world.rng
+    scenario.calm_down()
     for _ in range(rng.randint(2, 4)):
         scenario.start(scenario.draw_habits(static=True))
     scenario.settle(10_000)
@@ -57,7 +59,7 @@ def static_restart(scenario: Scenario) -> None:
         if rng.random() < 0.5:
             victim.die()
         else:
-            victim.wants_to_close = True
+            victim.close()
             scenario.run_for(1_200)
         scenario.run_for(rng.randint(50, 1_000))
         scenario.start(replace(victim.habits, commits=CommitMode.AUTO))
@@ -74,6 +76,7 @@ def static_restart(scenario: Scenario) -> None:
 def duplicate(scenario: Scenario) -> None:
     """Two processes with one instance id: the newer one stays, the older one is told (KIP-345)."""
     rng = scenario.world.rng
+    scenario.calm_down()
     for _ in range(rng.randint(1, 3)):
         scenario.start(scenario.draw_habits(static=True))
     scenario.settle(10_000)
@@ -89,15 +92,42 @@ def duplicate(scenario: Scenario) -> None:
 
 def orderly(scenario: Scenario) -> None:
     rng = scenario.world.rng
+    scenario.invariants.is_orderly = True
+    scenario.calm_down()
     for _ in range(rng.randint(1, 3)):
         scenario.start(scenario.draw_habits(static=False))
     scenario.settle(8_000)
     for _ in range(rng.randint(2, 5)):
+        scenario.calm_down(False)
+        scenario.run_for(rng.randint(0, 3_000))
         rng.choice((faults.join, _close_cleanly, faults.add_partitions, faults.change_topics))(scenario)
         if not scenario.living:
             scenario.start(scenario.draw_habits(static=False))
+        scenario.calm_down()
         scenario.run_for(300)
         scenario.settle(8_000)
+    scenario.stay_settled()
+
+
+def away(scenario: Scenario) -> None:
+    """The coordinator is away for longer than any call may take, and a rebalance has begun."""
+    rng = scenario.world.rng
+    scenario.calm_down()
+    for _ in range(rng.randint(1, 3)):
+        scenario.start(scenario.draw_habits())
+    scenario.settle(10_000)
+    scenario.run_for(rng.randint(0, 1_000))
+    scenario.start(scenario.draw_habits())
+    scenario.run_for(rng.randint(0, 1_000))
+    if scenario.cluster.coordinator is not None:
+        faults.take_away_coordinator(scenario, 25_000)
+    for _ in range(rng.randint(2, 6)):
+        scenario.run_for(rng.randint(1, 2_000))
+        rng.choice((faults.wakeup, faults.wakeup, faults.close))(scenario)
+    scenario.run_for(25_000)
+    if not scenario.living:
+        scenario.start(scenario.draw_habits())
+    scenario.settle(SETTLE_MS)
     scenario.stay_settled()
 
 
@@ -107,7 +137,7 @@ def _close_cleanly(scenario: Scenario) -> None:
         return
     victim = scenario.world.rng.choice(scenario.living)
     member_id = victim.membership.metadata.member_id
-    victim.wants_to_close = True
+    victim.close()
     while victim.is_alive:
         scenario.run_for(50)
     scenario.run_for(100)
@@ -119,16 +149,21 @@ def _close_cleanly(scenario: Scenario) -> None:
 Family = Callable[[Scenario], None]
 
 _WEIGHTS: Final[tuple[tuple[Family, float], ...]] = (
-    (chaos, 0.7),
-    (static_restart, 0.1),
-    (duplicate, 0.08),
-    (orderly, 0.12),
+    (chaos, 0.56),
+    (static_restart, 0.08),
+    (duplicate, 0.06),
+    (orderly, 0.2),
+    (away, 0.1),
 )
 
 
-def run_seed(seed: int, *, tracing: bool = False, on_wire: bool | None = None) -> tuple[Result, list[str]]:
+def run_seed(seed: int, *, tracing: bool = False) -> tuple[Result, list[str]]:
     """One run from its seed: how it ended, and its trace if asked for."""
-    scenario = Scenario(seed, tracing=tracing, on_wire=on_wire)
+    with simulated(seed):
+        return _run(Scenario(seed, tracing=tracing))
+
+
+def _run(scenario: Scenario) -> tuple[Result, list[str]]:
     families, weights = zip(*_WEIGHTS, strict=True)
     family: Family = scenario.world.rng.choices(families, weights)[0]
     scenario.has_statics |= family in (static_restart, duplicate)
@@ -137,4 +172,6 @@ def run_seed(seed: int, *, tracing: bool = False, on_wire: bool | None = None) -
         family(scenario)
     except Violation as violation:
         return scenario.result(str(violation)), scenario.world.trace
+    finally:
+        scenario.end()
     return scenario.result(None), scenario.world.trace

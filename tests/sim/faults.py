@@ -40,7 +40,7 @@ def join(scenario: Scenario) -> None:
 def close(scenario: Scenario) -> None:
     """A member closes its consumer."""
     if scenario.living:
-        scenario.world.rng.choice(scenario.living).wants_to_close = True
+        scenario.world.rng.choice(scenario.living).close()
 
 
 @fault()
@@ -75,7 +75,25 @@ def stall(scenario: Scenario) -> None:
     """A user does not poll for a while, perhaps for longer than max.poll.interval.ms."""
     if scenario.living:
         rng = scenario.world.rng
-        rng.choice(scenario.living).stall_ms = rng.choice((500, 2_000, 6_000, 9_000))
+        rng.choice(scenario.living).stall(rng.choice((500, 2_000, 6_000, 9_000)))
+
+
+@fault()
+def wakeup(scenario: Scenario) -> None:
+    """Another thread wakes a user up."""
+    if scenario.living:
+        member = scenario.world.rng.choice(scenario.living)
+        scenario.world.note(f"{member.name} is woken up")
+        member.wakeup()
+
+
+@fault()
+def fail_core(scenario: Scenario) -> None:
+    """A core of a member raises an exception; poll() must raise it, and the user gives up."""
+    if scenario.living:
+        member = scenario.world.rng.choice(scenario.living)
+        scenario.world.note(f"a core of {member.name} fails")
+        member.fail_core()
 
 
 @fault()
@@ -109,8 +127,9 @@ def create_topic(scenario: Scenario) -> None:
 def break_connection(scenario: Scenario) -> None:
     """A member's connection breaks, with requests in flight."""
     if scenario.living:
-        connection = scenario.world.rng.choice(scenario.living).connection
-        if connection is not None:
+        connections = scenario.world.rng.choice(scenario.living).connections
+        if connections:
+            connection = scenario.world.rng.choice(connections)
             scenario.world.note(f"{connection.member.name}'s connection breaks")
             connection.break_off()
 
@@ -119,8 +138,9 @@ def break_connection(scenario: Scenario) -> None:
 def silence_connection(scenario: Scenario) -> None:
     """A member's connection stays open, but nothing gets through any more."""
     if scenario.living:
-        connection = scenario.world.rng.choice(scenario.living).connection
-        if connection is not None:
+        connections = scenario.world.rng.choice(scenario.living).connections
+        if connections:
+            connection = scenario.world.rng.choice(connections)
             scenario.world.note(f"{connection.member.name}'s connection falls silent")
             connection.is_silent = True
 
@@ -141,10 +161,16 @@ def crash_coordinator(scenario: Scenario) -> None:
     cluster = scenario.cluster
     if not cluster.is_up(cluster.coordinator_node):
         return
-    node_id = cluster.crash_coordinator(scenario.world.rng.choice((50, 500, 2_000, 5_000)))
+    take_away_coordinator(scenario, scenario.world.rng.choice((50, 500, 2_000, 5_000)))
+
+
+def take_away_coordinator(scenario: Scenario, down_ms: int) -> None:
+    """The coordinator's broker is down for so long."""
+    node_id = scenario.cluster.crash_coordinator(down_ms)
     for member in scenario.living:
-        if member.connection is not None and member.connection.node_id == node_id:
-            member.connection.break_off()
+        for connection in list(member.connections):
+            if connection.node_id == node_id:
+                connection.break_off()
 
 
 @fault()
@@ -152,6 +178,13 @@ def move_coordinator(scenario: Scenario) -> None:
     """The group moves to another broker."""
     if scenario.cluster.is_up(scenario.cluster.coordinator_node):
         scenario.cluster.move_coordinator()
+
+
+@fault(weight=2)
+def elect_leaders(scenario: Scenario) -> None:
+    """Partitions get other leaders, or the same ones in a new epoch, five times in three seconds."""
+    for _ in range(5):
+        scenario.world.later(scenario.world.rng.randint(0, 3_000), scenario.cluster.logs.elect)
 
 
 @fault()

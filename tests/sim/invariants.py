@@ -13,11 +13,14 @@ member takes it, in whatever generation, with two exceptions that the protocol c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GenerationRecord, GroupRecord, GroupSnapshot
 from millstream.consumer.assignors.base import Assignment, Subscription
 from millstream.consumer.assignors.protocol import decode_assignment, decode_subscription
+from millstream.consumer.membership.core import Membership
+from millstream.consumer.membership.values import Wait
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
@@ -25,9 +28,22 @@ from millstream.wire.messages.groups import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.schema import Request, Response
 from tests.sim.world import Violation, World
 
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
-    from tests.sim.driver import Driver
+
+class Holder(Protocol):
+    """A member, as far as it is watched."""
+
+    name: str
+    identity: str
+    """Who it is across restarts."""
+
+    @property
+    def membership(self) -> Membership: ...
+
+
+class Watched(Protocol):
+    """The cluster, as far as it is watched."""
+
+    def group(self) -> ClassicGroup | None: ...
 
 
 class Invariants:
@@ -35,9 +51,11 @@ class Invariants:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.cluster: Cluster | None = None
+        self.cluster: Watched | None = None
         self.check_assignments = True
-        self.holders: dict[TopicPartition, list[Driver]] = {}
+        self.is_orderly = False
+        """Whether there are no faults: then nothing is read twice, and who leaves has left at once."""
+        self.holders: dict[TopicPartition, list[Holder]] = {}
         self.delivered_end: dict[TopicPartition, int] = {}
         self.processed_end: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
@@ -47,6 +65,7 @@ class Invariants:
         """The last generation that some member has been told of."""
         self._participants: set[tuple[int, str]] = set()
         self._granted: dict[tuple[int, TopicPartition], str] = {}
+        self._stopped_at: dict[TopicPartition, int | None] = {}
         self.given_up = 0
         """How many partitions members have given up or lost: nothing must move without a reason."""
 
@@ -56,7 +75,7 @@ class Invariants:
 
     # ---- ownership ----
 
-    def handed_over(self, member: Driver, added: Iterable[TopicPartition], generation: int) -> None:
+    def handed_over(self, member: Holder, added: Iterable[TopicPartition], generation: int) -> None:
         """on_assigned has ended: ``added`` are the member's."""
         for partition in added:
             key = generation, partition
@@ -71,14 +90,14 @@ class Invariants:
             holders.append(member)
 
     def _check_zombie(
-        self, holder: Driver, partition: TopicPartition, taker: Driver, generation: int
+        self, holder: Holder, partition: TopicPartition, taker: Holder, generation: int
     ) -> None:
         """A partition is taken while somebody holds it: there are only two excuses."""
         member_id = holder.membership.metadata.member_id
         if holder.identity == taker.identity:
             if member_id in self._member_ids():
                 self.fail(f"{taker.name} replaces {holder.name}, which is still a member")
-        elif not holder.waits_for_coordinator:
+        elif holder.membership.waiting().what not in (Wait.MEMBERS, Wait.LEADER):
             self.fail(f"{taker.name} takes {partition} while {holder.name} holds it")
         elif member_id in self._member_ids() and (generation, member_id) in self._participants:
             self.fail(f"{taker.name} takes {partition} while {holder.name}, a member, holds it")
@@ -88,15 +107,35 @@ class Invariants:
         group = self.cluster.group()
         return () if group is None else group.members
 
-    def released(self, member: Driver, partitions: Iterable[TopicPartition]) -> None:
+    def released(self, member: Holder, partitions: Iterable[TopicPartition]) -> None:
         """The member gave partitions up, lost them, or died."""
         for partition in partitions:
             self.holders[partition].remove(member)
             self.given_up += 1
 
+    def has_left(self, member: Holder, member_id: str) -> None:
+        """The member has unsubscribed or closed: soon the coordinator knows."""
+        if self.is_orderly:
+            self.world.later(500, self._check_left, member.name, member_id)
+
+    def _check_left(self, name: str, member_id: str) -> None:
+        if self.is_orderly and member_id in self._member_ids():
+            self.fail(f"{name} has left, and {member_id} is still a member")
+
     # ---- records and offsets ----
 
-    def delivered(self, member: Driver, partition: TopicPartition, start: int, end: int) -> None:
+    def begun(self, member: Holder, partition: TopicPartition, start: int) -> None:
+        """The member has got its first record of a partition."""
+        stopped = self._stopped_at.pop(partition, None)
+        if self.is_orderly and stopped is not None and start != stopped:
+            self.fail(f"{member.name} begins {partition} at {start}, and {stopped} was committed")
+
+    def stopped(self, partition: TopicPartition, offset: int | None) -> None:
+        """A partition was revoked. ``offset``: all before it was committed, unless it is None."""
+        if offset is not None or partition not in self._stopped_at:
+            self._stopped_at[partition] = offset
+
+    def delivered(self, member: Holder, partition: TopicPartition, start: int, end: int) -> None:
         if member not in self.holders.get(partition, ()):
             self.fail(f"{member.name} delivers {partition} without holding it")
         known = self.delivered_end.get(partition, 0)
@@ -107,14 +146,14 @@ class Invariants:
     def processed(self, partition: TopicPartition, end: int) -> None:
         self.processed_end[partition] = max(self.processed_end.get(partition, 0), end)
 
-    def acknowledged(self, member: Driver, partition: TopicPartition, offset: int) -> None:
+    def acknowledged(self, member: Holder, partition: TopicPartition, offset: int) -> None:
         """A commit has succeeded in the eyes of its maker."""
         if self.committed.get(partition, -1) < offset:
             self.fail(
                 f"{member.name} was told that {partition} at {offset} is committed: it is not on the disk"
             )
 
-    def commit_accepted(self, request: OffsetCommitRequest, member: Driver) -> None:
+    def commit_accepted(self, request: OffsetCommitRequest, member: Holder) -> None:
         """The coordinator is about to write a commit down."""
         generation = request.generation_id_or_member_epoch
         if generation != self._begun:
@@ -127,7 +166,7 @@ class Invariants:
             for partition in topic.partitions:
                 self._check_owner(TopicPartition(topic.name, partition.partition_index), member)
 
-    def _check_owner(self, partition: TopicPartition, member: Driver) -> None:
+    def _check_owner(self, partition: TopicPartition, member: Holder) -> None:
         owner = self._granted.get((self._begun, partition), member.identity)
         if owner != member.identity:
             self.fail(f"{member.name} commits {partition}, which {owner} owns in generation {self._begun}")

@@ -1,29 +1,63 @@
-"""A consumer's user, who polls, works, commits and dawdles; and with it the whole process."""
+"""A member: a process with a real ``Consumer``, whose user's thread and I/O thread the world runs."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
+from millstream.client.client import Client
+from millstream.config import ConsumerConfig
+from millstream.consumer.assignors.protocol import decode_subscription
+from millstream.consumer.consumer import Consumer, session_of
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.drain import Drained
+from millstream.consumer.membership.core import Membership
 from millstream.consumer.membership.phases import MemberPhase
-from millstream.consumer.membership.values import Assigned, Lost, Revoke, Wait
-from millstream.consumer.offsets.values import Offsets
-from millstream.errors import BrokerError, FencedInstanceIdError, MillstreamError
-from millstream.model import OffsetAndMetadata, TopicPartition
+from millstream.consumer.membership.values import Event, Joined, Lost, Wait
+from millstream.consumer.offsets.values import CommitDone, CommittedFetched
+from millstream.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    MillstreamError,
+    MillstreamTimeoutError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+)
+from millstream.model import TopicPartition
+from millstream.wire.messages.fetch import FetchRequest
+from millstream.wire.messages.groups import JoinGroupRequest
+from millstream.wire.schema import Request
+from tests.sim.actors import Actor
 from tests.sim.cluster import Cluster
-from tests.sim.driver import Driver, names
-from tests.sim.habits import CommitMode, Habits
-from tests.sim.network import Network
+from tests.sim.habits import Habits
+from tests.sim.invariants import Invariants
+from tests.sim.loop import SimulatedThread
+from tests.sim.network import Connection, Network
+from tests.sim.user import User
+from tests.sim.world import World
 
-if TYPE_CHECKING:
-    from tests.sim.invariants import Invariants
-    from tests.sim.world import World
+COMMIT_ERRORS = (
+    CommitFailedError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    MillstreamTimeoutError,
+    FencedInstanceIdError,
+)
+"""How commits may end in a world like this."""
 
-User = Generator[int, None, None]
-"""The user's thread: yields for how long it sleeps; ``Member.wake`` may wake it before that."""
+
+class SimulatedConsumer(Consumer):
+    """The consumer, with another I/O thread under its client."""
+
+    def __init__(self, member: Member) -> None:
+        self._process = member
+        super().__init__(member.habits.settings(len(member.cluster.nodes)))
+
+    def _connect(self, config: ConsumerConfig) -> Client:
+        return Client(config, io=SimulatedThread(self._process.world, self._process))
 
 
-class Member(Driver):
+class Member:
     """One process. A restart is another ``Member`` with the same instance id."""
 
     def __init__(
@@ -35,211 +69,134 @@ class Member(Driver):
         habits: Habits,
         number: int,
     ) -> None:
-        self._naps = 0
-        super().__init__(world, network, cluster, invariants, habits, number)
-        self.failure: MillstreamError | None = None
+        self.world, self.network, self.cluster, self.invariants = world, network, cluster, invariants
+        self.habits = habits
+        self.name = f"m{number}" + (f"/{habits.instance_id}" if habits.instance_id else "")
+        self.identity = habits.instance_id or self.name
+        self.topics = habits.topics
+        self.is_alive = True
+        self.is_cut_off = False
+        self.is_broken = False
+        """Whether one of its cores was made to fail."""
+        self.wants_to_close = False
         self.stall_ms = 0
         """How long the user will be busy, on top of the usual, after the next poll."""
-        self._view: set[TopicPartition] = set()
-        self._user: User = self._live()
-        world.later(0, self._step, 0)
+        self.failure: MillstreamError | None = None
+        self.connections: list[Connection] = []
+        self.held: set[TopicPartition] = set()
+        self.consumer = SimulatedConsumer(self)
+        self.driver = session_of(self.consumer).driver
+        self._watch()
+        self.user = User(self)
+        self._actor = Actor(world, self._live)
 
-    # ---- the user's thread ----
+    @property
+    def membership(self) -> Membership:
+        assert self.driver._member is not None
+        return self.driver._member
 
-    def wake(self) -> None:
-        """Wake the user if it sleeps where it can be woken."""
-        if self._naps and self.is_alive:
-            self.world.later(0, self._step, self._naps)
-
-    def _step(self, nap: int) -> None:
-        """Let the user go on, unless it has been woken before or is dead."""
-        if nap != self._naps or not self.is_alive:
-            return
-        self._naps += 1
-        delay_ms = next(self._user, None)
-        if delay_ms is not None and self.is_alive:
-            self.world.later(delay_ms, self._step, self._naps)
-
-    def _sleep(self, delay_ms: int) -> User:
-        """Be busy: nothing wakes the user."""
-        end_ms = self.world.now_ms + delay_ms
-        while self.world.now_ms < end_ms:
-            yield end_ms - self.world.now_ms
-
-    def _live(self) -> User:
-        while not self.wants_to_close:
-            yield from self._poll()
-            if self.failure is not None:
-                break
-        if self.failure is None:
-            yield from self._close()
-        else:
-            self.die()
-
-    def _poll(self) -> User:
-        """One poll() and the work that follows it."""
-        self.membership.user_polled(self.world.now_ms, waiting=True)
-        self.offsets.auto_commit_if_due(self._committable_offsets, self.world.now_ms)
-        self.io()
-        deadline_ms = self.world.now_ms + self.habits.poll_ms
-        batch: dict[TopicPartition, int] = {}
-        while not batch and self.failure is None:
-            if self.error is not None:
-                self._raise_error()
-            elif self.callbacks:
-                yield from self._run_callback()
-            elif self.world.now_ms >= deadline_ms:
-                break
-            else:
-                batch = self._take_batch()
-                if not batch:
-                    yield deadline_ms - self.world.now_ms
-        self.membership.user_polled(self.world.now_ms)
-        self.io()
-        if self.failure is None:
-            yield from self._work(batch)
-
-    def _raise_error(self) -> None:
-        assert self.error is not None
-        error, self.error = self.error, None
-        self.world.note(f"{self.name} is told: {error}")
-        self.membership.error_raised(self.world.now_ms)
-        if isinstance(error, FencedInstanceIdError):
-            self.failure = error
-        elif not (isinstance(error, BrokerError) and error.retriable):
-            self.invariants.fail(f"{self.name} failed: {error!r}")
-
-    def _take_batch(self) -> dict[TopicPartition, int]:
-        """Hand out records: the positions after them."""
-        batch: dict[TopicPartition, int] = {}
-        for partition in sorted(self.held - self.revoking):
-            start = self.positions.get(partition)
-            if start is None:
-                continue
-            end = self.cluster.end_offset(partition)
-            if not self.cluster.has_ended:
-                end = min(end, start + self.world.rng.randint(5, 60))
-            if end > start:
-                self.invariants.delivered(self, partition, start, end)
-                self.positions[partition] = batch[partition] = end
-        return batch
-
-    def _work(self, batch: dict[TopicPartition, int]) -> User:
-        stall_ms = self.stall_ms
-        if stall_ms:
-            self.world.note(f"{self.name} stalls for {stall_ms} ms")
-        yield from self._sleep(
-            stall_ms + self.world.rng.randint(self.habits.work_ms // 3, self.habits.work_ms)
-        )
-        self.stall_ms = 0
-        for partition, end in batch.items():
-            self.invariants.processed(partition, end)
-            # Lost, and perhaps assigned again, in the meantime: what was read before does not count.
-            if self.positions.get(partition) == end:
-                self.committable[partition] = OffsetAndMetadata(end, leader_epoch=0)
-        if batch:
-            yield from self._commit()
-
-    def _commit(self) -> User:
-        mode = self.habits.commits
-        if mode is CommitMode.AUTO or not self.committable:
-            return
-        if mode is CommitMode.SYNC or (mode is CommitMode.BOTH and self.world.chance(0.1)):
-            yield from self._commit_and_wait(dict(self.committable))
-        else:
-            self.offsets.commit_async(dict(self.committable), self.world.now_ms)
-            self.io()
-
-    def _commit_and_wait(self, offsets: Offsets) -> User:
-        commit_id = self.offsets.commit(offsets, self.world.now_ms + 2_000)
-        yield from self._await_commit(commit_id)
-
-    def _await_commit(self, commit_id: int) -> User:
-        self.awaited = commit_id
-        self.io()
-        while commit_id not in self.results:
-            yield 10_000
-        del self.results[commit_id]
-        self.awaited = None
-
-    def _committable_offsets(self) -> Offsets:
-        return dict(self.committable)
-
-    # ---- callbacks ----
-
-    def _run_callback(self) -> User:
-        event = self.callbacks.popleft()
-        self.membership.user_polled(self.world.now_ms)
-        if isinstance(event, Revoke):
-            yield from self._on_revoked(event)
-        elif isinstance(event, Lost):
-            yield from self._on_lost(event)
-        else:
-            yield from self._on_assigned(event)
-        self.membership.user_polled(self.world.now_ms, waiting=True)
-        self.io()
-
-    def _on_revoked(self, event: Revoke) -> User:
-        partitions = set(event.partitions)
-        if not partitions <= self._view:
-            self.invariants.fail(f"{self.name} must give up {partitions} and has {self._view}")
-        deadline_ms = self.world.now_ms + 2_000
-        commit_id = self.offsets.auto_commit_now(self._committable_offsets, deadline_ms)
-        if commit_id is not None:
-            yield from self._await_commit(commit_id)
-        elif self.habits.commits in (CommitMode.SYNC, CommitMode.BOTH):
-            going = {p: offset for p, offset in self.committable.items() if p in partitions}
-            yield from self._commit_and_wait(going)
-        yield from self._dawdle()
-        self._view -= partitions
-        self.let_go(event.partitions)
-        self.revoking = frozenset()
-        self.membership.callbacks_done(self.world.now_ms)
-
-    def _on_lost(self, event: Lost) -> User:
-        self.world.note(f"{self.name} has lost {names(event.partitions)}: {event.reason}")
-        if set(event.partitions) != self._view:
-            self.invariants.fail(f"{self.name} loses {event.partitions} and has {self._view}")
-        yield from self._dawdle()
-        self._view.clear()
-        self.membership.callbacks_done(self.world.now_ms)
-
-    def _on_assigned(self, event: Assigned) -> User:
-        if self._view.intersection(event.added) or self._view.union(event.added) != set(event.partitions):
-            self.invariants.fail(f"{self.name} has {self._view} and is assigned {event}")
-        yield from self._dawdle()
-        self._view = set(event.partitions)
-        self.membership.callbacks_done(self.world.now_ms)
-        if self.membership.assignment.issuperset(event.partitions):
-            self.world.note(f"{self.name} takes {names(event.added)} in {event.generation_id}")
-            self.invariants.handed_over(self, event.added, event.generation_id)
-            self.held.update(event.added)
-            self.offsets.partitions_assigned(self.world.now_ms)
-            self.fetch_positions(event.added)
-
-    def _dawdle(self) -> User:
-        if self.world.chance(0.5):
-            yield from self._sleep(self.world.rng.randint(1, 30))
-
-    # ---- the end ----
-
-    def _close(self) -> User:
-        """Commit, give everything up, leave."""
-        self.world.note(f"{self.name} closes")
-        deadline_ms = self.world.now_ms + 3_000
-        commit_id = self.offsets.auto_commit_now(self._committable_offsets, deadline_ms)
-        if commit_id is None and self.habits.commits in (CommitMode.SYNC, CommitMode.BOTH):
-            commit_id = self.offsets.commit(dict(self.committable), deadline_ms)
-        if commit_id is not None:
-            yield from self._await_commit(commit_id)
-        self.membership.close(self.world.now_ms, deadline_ms)
-        self.io()
-        while not self.membership.is_closed and self.world.now_ms < deadline_ms:
-            if self.callbacks:
-                yield from self._run_callback()
-            else:
-                yield min(50, deadline_ms - self.world.now_ms)
+    def _live(self) -> None:
+        self.user.live()
         self.die()
+
+    # ---- what is watched: nothing is changed ----
+
+    def _watch(self) -> None:
+        """See what the driver hands over: events, ends of commits, records."""
+        cores, finish = self.driver._cores, self.driver.finish_take
+        on_member_event, on_offset_event = cores._on_member_event, cores._on_offset_event
+
+        def member_event(event: Event) -> None:
+            self._on_event(event)
+            on_member_event(event)
+
+        def offset_event(event: CommitDone | CommittedFetched, now_ms: int) -> None:
+            if isinstance(event, CommitDone):
+                self._on_commit(event)
+            on_offset_event(event, now_ms)
+
+        def finish_take(drained: Drained) -> Records:
+            records = finish(drained)
+            for part in records.columns:
+                start, end = int(part.offsets[0]), int(part.offsets[-1]) + 1
+                self.invariants.delivered(self, part.topic_partition, start, end)
+            return records
+
+        watched: Any = cores
+        watched._on_member_event, watched._on_offset_event = member_event, offset_event
+        watched = self.driver
+        watched.finish_take = finish_take
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Lost):
+            self.let_go(event.dropped)
+        elif isinstance(event, Joined):
+            self.world.note(f"{self.name} joined generation {event.generation_id} as {event.member_id}")
+
+    def _on_commit(self, event: CommitDone) -> None:
+        if event.error is None:
+            for partition, offset in event.offsets.items():
+                self.invariants.acknowledged(self, partition, offset.offset)
+        elif not isinstance(event.error, COMMIT_ERRORS):
+            self.invariants.fail(f"{self.name}: a commit ended with {event.error!r}")
+
+    def sends(self, request: Request) -> None:
+        """A request is on its way. Who joins must not hold more than it says that it owns."""
+        if not isinstance(request, FetchRequest):
+            self.world.note(f"{self.name} sends {type(request).__name__}")
+        if isinstance(request, JoinGroupRequest):
+            claimed = set(decode_subscription(request.protocols[0].metadata).owned_partitions)
+            if not self.held <= claimed:
+                self.invariants.fail(f"{self.name} joins with {claimed} and holds {self.held}")
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hold these no more."""
+        released = sorted(self.held.intersection(partitions))
+        if released:
+            self.world.note(f"{self.name} lets go of {names(released)}")
+        self.invariants.released(self, released)
+        self.held.difference_update(released)
+
+    # ---- what others do to it ----
+
+    def wakeup(self) -> None:
+        self.user.woken_ms = self.world.now_ms if self.user.woken_ms is None else self.user.woken_ms
+        self.consumer.wakeup()
+
+    def fail_core(self) -> None:
+        """From now on, one of its cores fails whenever it is used."""
+
+        def fail(now_ms: int) -> None:
+            raise RuntimeError("a core was made to fail")
+
+        self.is_broken = True
+        core: Any = self.membership
+        core.poll = fail
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Have the user look up from a loop that waits for records."""
+        if self.habits.iterates:
+            self.wakeup()
+
+    def close(self) -> None:
+        """Have the user close its consumer."""
+        self.wants_to_close = True
+        self.nudge()
+
+    def stall(self, delay_ms: int) -> None:
+        self.stall_ms = delay_ms
+        self.nudge()
+
+    def change_topics(self, topics: tuple[str, ...]) -> None:
+        self.topics = topics
+        self.user.must_subscribe = True
+        self.nudge()
+
+    def calm_down(self, is_calm: bool) -> None:
+        """Have the user do nothing but read and commit, or fidget again."""
+        self.user.is_calm = is_calm
+        self.nudge()
 
     def die(self) -> None:
         """End at once, without a word to anybody."""
@@ -247,10 +204,16 @@ class Member(Driver):
             return
         self.world.note(f"{self.name} ends")
         self.is_alive = False
-        self.invariants.released(self, list(self.held))
+        self.invariants.released(self, sorted(self.held))
         self.held.clear()
-        if self._connection is not None:
-            self._connection.break_off()
+        for connection in list(self.connections):
+            connection.break_off()
+        self.end()
+
+    def end(self) -> None:
+        """End the thread: also that of a run that is over."""
+        self.is_alive = False
+        self._actor.kill()
 
     # ---- questions ----
 
@@ -266,3 +229,8 @@ class Member(Driver):
     def is_settled(self) -> bool:
         membership = self.membership
         return membership.phase is MemberPhase.STABLE and membership.waiting().what is Wait.NOTHING
+
+
+def names(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for the trace."""
+    return " ".join(map(str, sorted(partitions))) or "nothing"

@@ -8,11 +8,12 @@ break or, as a ghost, long after: the client does not know its fate either way.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
 
 from millstream.broker.groups.outcome import Caller
-from millstream.consumer.sends import Send
-from millstream.errors import MillstreamError, MillstreamTimeoutError, NetworkError
+from millstream.net.connection import FrameHandler
+from millstream.wire.frames import decode_request, encode_response
 from millstream.wire.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -20,38 +21,50 @@ from millstream.wire.messages.groups import (
     SyncGroupRequest,
 )
 from millstream.wire.schema import Request, Response
-from tests.sim import wire
+from tests.sim.loop import Loop
+from tests.sim.world import World
 
-if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
-    from tests.sim.driver import Driver
-    from tests.sim.world import World
+FIRST_PORT: Final = 1
+"""The port of broker 0; each has its own."""
 
 
-class Core(Protocol):
-    """What membership and offsets have in common."""
+class Host(Protocol):
+    """A process that connects to brokers."""
 
-    def receive(self, token: int, response: Response, now_ms: int) -> None: ...
-    def failed(self, token: int, error: Exception, now_ms: int) -> None: ...
+    name: str
+    is_alive: bool
+    is_cut_off: bool
+    network: Network
+    connections: list[Connection]
+
+    def sends(self, request: Request) -> None: ...
+
+
+class Brokers(Protocol):
+    """The brokers' side of the network."""
+
+    nodes: list[int]
+    is_sequential: bool
+
+    def is_up(self, node_id: int) -> bool: ...
+
+    def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, host: Any) -> None: ...
 
 
 class Network:
-    """How long messages take, and which versions the two sides have agreed on."""
+    """How long messages take, and who is at the other end."""
 
-    def __init__(self, world: World, *, on_wire: bool, versions: dict[int, int]) -> None:
+    brokers: Brokers
+
+    def __init__(self, world: World) -> None:
         self.world = world
         self.slowest_ms = 8
         self.ghost_probability = 0.0
         self.loss_probability = 0.0
         """Of questions for the coordinator, and of wrong answers to them."""
-        self.on_wire = on_wire
-        self._versions = versions
 
     def latency_ms(self) -> int:
         return self.world.rng.randint(1, self.slowest_ms)
-
-    def version(self, request_type: type[Request]) -> int:
-        return self._versions.get(request_type.api.key, request_type.api.max_version)
 
 
 class Slot:
@@ -74,66 +87,78 @@ class Slot:
 
 
 class Connection:
-    """A member's connection to one broker, both ends of it."""
+    """A member's connection to one broker, both ends of it.
 
-    def __init__(self, network: Network, cluster: Cluster, member: Driver, node_id: int) -> None:
-        self.network = network
-        self.world = network.world
-        self.cluster = cluster
-        self.member = member
-        self.node_id = node_id
-        self.incarnation = cluster.nodes[node_id]
+    To the client's link it is both a ``PendingConnection`` and the ``FrameConnection`` that becomes of it.
+    """
+
+    def __init__(
+        self, reactor: Loop, host: str, port: int, handler: FrameHandler, *, timeout_ms: int, **_: Any
+    ) -> None:
+        self.member: Any = reactor.host
+        self.network: Network = reactor.host.network
+        self.cluster = self.network.brokers
+        self.world = reactor.world
+        self.node_id = port - FIRST_PORT
+        self.incarnation = self.cluster.nodes[self.node_id]
+        self.connection = self
         self.is_open = True
         self.is_silent = False
+        self._reactor = reactor
+        self._handler = handler
+        self._is_connected = False
+        self._is_closed = False
         self._cut_ms: int | None = None
-        self._sent = 0
-        self._pending: dict[int, tuple[Core, int]] = {}
+        self._unsent: list[bytes] = []
         self._up_ms = self._down_ms = 0
         self._slots: deque[Slot] = deque()
         self._waiting: deque[tuple[Slot, Request]] = deque()
+        self.member.connections.append(self)
+        self.world.later(self.network.latency_ms(), self._connect)
+        self.world.later(timeout_ms, self._give_up)
 
     # ---- the client's end ----
 
-    def send(self, core: Core, send: Send) -> None:
-        world = self.world
-        version = self.network.version(send.request_type)
-        if send.max_version is not None:
-            version = min(version, send.max_version)
-        try:
-            request = send.build(version)
-            if self.network.on_wire:
-                request = wire.through_request(request, version)
-        except MillstreamError as error:
-            world.later(0, self.member.failed, core, send.token, error)
+    def _connect(self) -> None:
+        if not self.is_open or self.member.is_cut_off:
             return
-        self._sent += 1
-        self._pending[self._sent] = (core, send.token)
-        self._up_ms = max(world.now_ms + self.network.latency_ms(), self._up_ms)
-        world.later(self._up_ms - world.now_ms, self._arrive, self._sent, request, version)
-        world.later(send.timeout_ms, self._time_out, self._sent)
-
-    def _receive(self, correlation: int, response: Response) -> None:
-        if not self.is_open or self._is_dumb():
+        if not self.cluster.is_up(self.node_id):
+            self._reactor.turn(lambda: self.close(ConnectionError("the broker is down")))
             return
-        core, token = self._pending.pop(correlation)
-        self.member.received(core, token, response)
+        self.incarnation = self.cluster.nodes[self.node_id]
+        self._is_connected = True
+        self._reactor.turn(self._handler.connected)
 
-    def _time_out(self, correlation: int) -> None:
-        if correlation in self._pending:
-            self.close(MillstreamTimeoutError())
-            self.member.io()
+    def _give_up(self) -> None:
+        if self.is_open and not self._is_connected:
+            self._reactor.turn(lambda: self.close(ConnectionError("the broker did not answer in time")))
 
-    def close(self, error: Exception) -> None:
-        """Close the client's end: what is in flight has failed."""
+    def send(self, chunks: Iterable[Any]) -> None:
+        self._unsent.append(b"".join(chunks))
+        if len(self._unsent) == 1:
+            self._reactor.defer(self._flush_sends)
+
+    def _flush_sends(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for frame in unsent:
+            header, request = decode_request(memoryview(frame)[4:])
+            self.member.sends(request)
+            self._up_ms = max(self.world.now_ms + self.network.latency_ms(), self._up_ms)
+            slot = Slot(self, header.correlation_id, type(request), header.version)
+            self.world.later(self._up_ms - self.world.now_ms, self._arrive, slot, request)
+
+    def _receive(self, frame: bytes) -> None:
+        if self.is_open and not self._is_dumb():
+            self._reactor.turn(lambda: self._handler.frame_received(memoryview(frame)))
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close the client's end. What was sent still arrives."""
         if not self.is_open:
             return
         self.is_open = False
-        if self._cut_ms is None:
-            self._cut_ms = self.world.now_ms
-        self.member.connection_closed(self)
-        pending, self._pending = self._pending, {}
-        for core, token in pending.values():
-            core.failed(token, error, self.world.now_ms)
+        self._unsent.clear()
+        self.member.connections.remove(self)
+        self._handler.closed(error)
 
     def _is_dumb(self) -> bool:
         return self._cut_ms is not None or self.is_silent or self.member.is_cut_off
@@ -149,32 +174,29 @@ class Connection:
         self.world.later(grace_ms + self.world.rng.randint(0, 40), self._notice_break)
 
     def _notice_break(self) -> None:
-        if self.is_open:
-            self.close(NetworkError())
-            self.member.io()
+        self._reactor.turn(lambda: self.close(ConnectionError("the connection broke")))
 
     # ---- the broker's end ----
 
-    def _arrive(self, correlation: int, request: Request, version: int) -> None:
+    def _arrive(self, slot: Slot, request: Request) -> None:
         if self.is_silent or self.member.is_cut_off:
             return
         if self._cut_ms is not None and self.world.now_ms > self._cut_ms:
             if _may_haunt(request) and self.world.chance(self.network.ghost_probability):
-                self.world.later(self.world.rng.randint(20, 800), self._haunt, request, version)
+                self.world.later(self.world.rng.randint(20, 800), self._haunt, slot, request)
             return
         if not self._broker_lives():
             return
-        slot = Slot(self, correlation, type(request), version)
         if self.cluster.is_sequential and self._slots:
             self._waiting.append((slot, request))
             return
         self._slots.append(slot)
         self._handle(slot, request)
 
-    def _haunt(self, request: Request, version: int) -> None:
+    def _haunt(self, slot: Slot, request: Request) -> None:
         """A request that everybody had given up arrives. Its answer goes nowhere."""
         if self._broker_lives():
-            self._handle(Slot(self, 0, type(request), version), request)
+            self._handle(slot, request)
 
     def _broker_lives(self) -> bool:
         return self.cluster.nodes[self.node_id] == self.incarnation
@@ -197,13 +219,12 @@ class Connection:
                 self._handle(following, request)
 
     def _reply(self, slot: Slot) -> None:
-        if self._is_dumb():
+        if not self.is_open or self._is_dumb() or not self._broker_lives():
             return
         response: Any = slot.response
-        if self.network.on_wire:
-            response = wire.through_response(slot.request_type, response, slot.version)
+        frame = b"".join(encode_response(response, slot.version, slot.correlation))[4:]
         self._down_ms = max(self.world.now_ms + self.network.latency_ms(), self._down_ms)
-        self.world.later(self._down_ms - self.world.now_ms, self._receive, slot.correlation, response)
+        self.world.later(self._down_ms - self.world.now_ms, self._receive, frame)
 
 
 def _may_haunt(request: Request) -> bool:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from tests.sim.habits import CommitMode, Habits
-from tests.sim.scenario import Scenario
+from tests.sim.scenario import Scenario, simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,20 @@ class Settled:
 
 def settle_large_group(members: int, partitions: int, strategy: str) -> list[Settled]:
     """Start all members, then stop one, then start another, and let the group settle each time."""
-    scenario = Scenario(0, on_wire=False)
+    with simulated(0):
+        scenario = Scenario(0)
+        try:
+            return _run(scenario, members, partitions, strategy)
+        finally:
+            scenario.end()
+
+
+def _run(scenario: Scenario, members: int, partitions: int, strategy: str) -> list[Settled]:
+    scenario.calm_down()
     scenario.cluster.topics.clear()
     for number in range(10):
         scenario.cluster.topics[f"t{number}"] = partitions // 10
-    scenario.cluster.end_production()
+    scenario.cluster.logs.end_production()
     habits = Habits(
         topics=tuple(scenario.cluster.topics),
         assignors=(strategy,),
@@ -37,11 +46,13 @@ def settle_large_group(members: int, partitions: int, strategy: str) -> list[Set
         session_timeout_ms=45_000,
         heartbeat_interval_ms=3_000,
         max_poll_interval_ms=300_000,
+        fetch_max_wait_ms=10_000,
+        metadata_max_age_ms=300_000,
     )
     for number in range(members):
         scenario.world.later(number, scenario.start, habits)
     steps = [_settle(scenario, f"{members} members join", members)]
-    scenario.living[0].wants_to_close = True
+    scenario.living[0].close()
     steps.append(_settle(scenario, "one leaves"))
     scenario.start(habits)
     steps.append(_settle(scenario, "one joins"))

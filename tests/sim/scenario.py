@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest.mock import patch
 
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.states import GroupState
+from millstream.client import chance, link
 from millstream.model import TopicPartition
 from tests.sim.cluster import Cluster
-from tests.sim.habits import CommitMode, Habits
+from tests.sim.habits import CommitMode, Fidget, Habits
 from tests.sim.invariants import Invariants
 from tests.sim.member import Member
-from tests.sim.network import Network
+from tests.sim.network import Connection, Network
 from tests.sim.wire import draw_versions
-from tests.sim.world import World
+from tests.sim.world import Violation, World
 
 _STRATEGIES: Final = (
     ("range",),
@@ -27,8 +32,6 @@ _STRATEGIES: Final = (
     ("cooperative-sticky", "range"),
     ("sticky", "roundrobin"),
 )
-_WIRE_EVERY: Final = 8
-"""Every so many seeds, all messages go through bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +47,28 @@ class Result:
 class Scenario:
     """One run."""
 
-    def __init__(self, seed: int, *, tracing: bool = False, on_wire: bool | None = None) -> None:
+    def __init__(self, seed: int, *, tracing: bool = False) -> None:
         self.seed = seed
         self.world = World(seed, tracing=tracing)
         rng = self.world.rng
-        self.is_on_wire = seed % _WIRE_EVERY == 0 if on_wire is None else on_wire
+        self.is_mixed = rng.random() < 0.3
         self.strategy = rng.choice(_STRATEGIES)
         self.has_statics = rng.random() < 0.4
-        versions = draw_versions(rng) if self.is_on_wire else {}
-        self.network = Network(self.world, on_wire=self.is_on_wire, versions=versions)
+        versions = draw_versions(rng) if self.is_mixed else {}
+        self.network = Network(self.world)
         self.invariants = Invariants(self.world)
         settings = GroupSettings(group_initial_rebalance_delay_ms=rng.choice((0, 100, 500)))
-        self.cluster = Cluster(self.world, self.invariants, settings, rng.randint(1, 3), self.is_on_wire)
+        nodes, has_ids = rng.randint(1, 3), rng.random() < 0.85
+        self.cluster = Cluster(
+            self.world, self.network, self.invariants, settings, nodes, versions, has_topic_ids=has_ids
+        )
+        self.network.brokers = self.cluster
         self.invariants.cluster = self.cluster
         self.cluster.is_sequential = rng.random() < 0.5
         self.members: list[Member] = []
         self.restarting = 0
         """Processes that are down and will be back."""
+        self._is_calm = False
         self._instances = 0
         self._healthy: dict[tuple[int, str], tuple[object, Any]] = {}
         for number in range(rng.randint(1, 3)):
@@ -68,8 +76,8 @@ class Scenario:
 
     @property
     def description(self) -> str:
-        way = "bytes" if self.is_on_wire else "objects"
-        return f"{' '.join(self.strategy)}, {way}, {len(self.cluster.nodes)} brokers"
+        versions = "older" if self.is_mixed else "new"
+        return f"{' '.join(self.strategy)}, {len(self.cluster.nodes)} {versions} brokers"
 
     def result(self, violation: str | None) -> Result:
         return Result(self.seed, self.world.digest, self.world.events, violation)
@@ -87,6 +95,18 @@ class Scenario:
         for (_, name), (target, value) in self._healthy.items():
             setattr(target, name, value)
         self._healthy.clear()
+        self.calm_down()
+
+    def calm_down(self, is_calm: bool = True) -> None:
+        """Users stop fidgeting, those that start later, too; or they begin again."""
+        self._is_calm = is_calm
+        for member in self.living:
+            member.calm_down(is_calm)
+
+    def end(self) -> None:
+        """End all threads."""
+        for member in self.members:
+            member.end()
 
     # ---- building blocks ----
 
@@ -113,6 +133,10 @@ class Scenario:
             commits=rng.choice(tuple(CommitMode)),
             poll_ms=rng.choice((200, 400, 800)),
             work_ms=rng.choice((150, 400, 900)),
+            iterates=rng.random() < 0.4,
+            fidgets=tuple(fidget for fidget in Fidget if rng.random() < 0.25),
+            close_ms=rng.choice((0, 0, 3_000, 30_000)),
+            max_poll_records=rng.choice((20, 100, 500)),
         )
 
     def start(self, habits: Habits) -> Member:
@@ -120,6 +144,7 @@ class Scenario:
         member = Member(self.world, self.network, self.cluster, self.invariants, habits, number)
         self.world.note(f"{member.name} starts, {habits.commits.value}, {', '.join(member.topics)}")
         self.members.append(member)
+        member.user.is_calm = self._is_calm
         return member
 
     def run_for(self, duration_ms: int) -> None:
@@ -142,7 +167,9 @@ class Scenario:
 
     def _unsettled_members(self) -> str:
         for member in self.living:
-            if member.wants_to_close or member.stall_ms:
+            if member.is_broken:
+                return f"{member.name} has not heard of the failure of its core"
+            if member.wants_to_close or member.stall_ms or member.user.must_subscribe:
                 return f"{member.name} is still to close or to stall"
             if not member.is_settled:
                 return f"{member.name}: {member.membership.waiting().words(self.world.now_ms)}"
@@ -172,15 +199,56 @@ class Scenario:
 
     def stay_settled(self) -> None:
         """Nothing moves without a reason; records flow, and all of them end up committed."""
+        if not self._is_calm:
+            self.calm_down()
+            self.settle(8_000)
         given_up, generation = self.invariants.given_up, self.invariants.generation
-        self.run_for(3_000)
-        self.cluster.end_production()
-        self.run_for(4_000)
+        self.run_for(2_000)
+        self.cluster.logs.end_production()
+        deadline_ms = self.world.now_ms + 30_000
+        while (behind := self._behind()) and self.world.now_ms < deadline_ms:
+            self.run_for(500)
         if self.invariants.given_up != given_up or self.invariants.generation != generation:
             self.invariants.fail("a settled group rebalanced without a reason")
+        if behind:
+            self.invariants.fail(behind)
+
+    def _behind(self) -> str:
+        """Who has not committed all records; empty when everybody has."""
+        end = self.cluster.logs.end_offset()
         for member in self.living:
             for partition in sorted(member.held):
-                end = self.cluster.end_offset(partition)
-                if self.invariants.committed.get(partition, 0) < end:
-                    stored = self.invariants.committed.get(partition)
-                    self.invariants.fail(f"{partition} ends at {end}, {member.name} committed {stored}")
+                stored = self.invariants.committed.get(partition, 0)
+                if stored < end:
+                    return f"{partition} ends at {end}, {member.name} committed {stored}"
+        return ""
+
+
+class _Alarm(logging.Handler):
+    """What the client's I/O side only logs is a bug as well."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise Violation(f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.msg)
+
+
+@contextmanager
+def simulated(seed: int) -> Iterator[None]:
+    """Connections and jitter are the simulation's; errors that are only logged raise."""
+    loud = [logging.getLogger(f"millstream.{name}") for name in ("client", "net")]
+    quiet = logging.getLogger("millstream")
+    level, propagate, alarm = quiet.level, quiet.propagate, _Alarm(logging.ERROR)
+    quiet.setLevel(logging.CRITICAL)
+    quiet.propagate = False
+    for log in loud:
+        log.setLevel(logging.ERROR)
+        log.addHandler(alarm)
+    chance._GENERATOR.seed(seed)
+    try:
+        with patch.object(link, "PendingConnection", Connection):
+            yield
+    finally:
+        quiet.setLevel(level)
+        quiet.propagate = propagate
+        for log in loud:
+            log.setLevel(logging.NOTSET)
+            log.removeHandler(alarm)

@@ -1,4 +1,4 @@
-"""The group protocol under a virtual clock and a seeded network: see README.md."""
+"""Consumers and their group under a virtual clock, a seeded network and a seeded scheduler: see README.md."""
 
 from __future__ import annotations
 
@@ -24,13 +24,6 @@ def test_invariants_hold(start: int) -> None:
     for seed in range(start, start + _BLOCK):
         result, _ = run_seed(seed)
         assert result.violation is None, f"python -m tests.sim --seed {seed} --trace"
-
-
-@pytest.mark.parametrize("start", range(1_000, 1_040, 10))
-def test_invariants_hold_over_bytes(start: int) -> None:
-    for seed in range(start, start + 10):
-        result, _ = run_seed(seed, on_wire=True)
-        assert result.violation is None, f"python -m tests.sim --seed {seed} --wire --trace"
 
 
 def test_same_seed_same_trace() -> None:
@@ -69,7 +62,7 @@ def test_failure_names_its_seed_and_replays() -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_planted_bug_is_caught(name: str) -> None:
-    assert catch(MUTATIONS[name], range(150)) is not None, MUTATIONS[name].description
+    assert catch(MUTATIONS[name], range(300)) is not None, MUTATIONS[name].description
 
 
 def test_every_planted_bug_is_documented() -> None:
@@ -86,7 +79,7 @@ def test_every_fault_is_documented() -> None:
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_large_group_settles(strategy: str) -> None:
-    joined, left, joined_again = settle_large_group(members=200, partitions=2_000, strategy=strategy)
+    joined, left, joined_again = settle_large_group(members=40, partitions=400, strategy=strategy)
     assert joined.generations == 1
     assert left.generations == 1
     assert joined_again.generations == (2 if strategy == "cooperative-sticky" else 1)

@@ -6,23 +6,26 @@ import heapq
 import random
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+_BUSY: Final = 20_000
+"""So many events at one moment are too many."""
 
 
-class Violation(AssertionError):  # noqa: N818 - says what it is
-    """An invariant does not hold."""
+class Violation(BaseException):
+    """An invariant does not hold. No ``except Exception`` may hide that."""
 
 
 class World:
     """What happens, in order. The same seed gives the same events and the same trace, down to the digest."""
 
-    __slots__ = ("_count", "_heap", "_lines", "digest", "events", "now_ms", "rng")
+    __slots__ = ("_count", "_heap", "_lines", "_since", "digest", "events", "now_ms", "rng")
 
     def __init__(self, seed: int, *, tracing: bool = False) -> None:
         self.rng = random.Random(seed)
         self.now_ms = 0
         self.digest = 0
-        self.events = 0
+        self.events = self._since = 0
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
         self._lines: list[str] | None = [] if tracing else None
@@ -36,6 +39,10 @@ class World:
         """Let time pass."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
+            if heap[0][0] > self.now_ms:
+                self._since = self.events
+            elif self.events - self._since > _BUSY:
+                raise Violation(f"time stands still at {self.now_ms} ms: something is busy for ever")
             self.now_ms, _, action, args = heapq.heappop(heap)
             self.events += 1
             action(*args)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millstream.admin import Admin
-from millstream.embedded import EmbeddedBroker
 from millstream.consumer import Consumer, RebalanceListener
 from millstream.consumer.membership.heartbeats import HeartbeatTimer
+from millstream.embedded import EmbeddedBroker
 from millstream.errors import InternalError, InvalidTopicError, WakeupError
 from millstream.model import TopicPartition
 from millstream.producer import Producer

@@ -19,7 +19,6 @@ from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.wire.schema import ZERO_UUID
 
-
 _KNOWN = frozenset({FetchPhase.VALIDATING, FetchPhase.FETCHING})
 
 
