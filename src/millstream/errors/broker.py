@@ -303,7 +303,12 @@ class GroupSubscribedToTopicError(BrokerError):
 
 
 class InvalidRecordError(BrokerError):
-    """The broker refuses a record of this batch: for example, one without a key in a compacted topic."""
+    """The broker refuses a record of this batch: for example, one without a key in a compacted topic.
+
+    ``at_fault`` is False for a record that is valid itself, and was refused with another one of its batch.
+    """
+
+    at_fault = True
 
 
 class ThrottlingQuotaExceededError(BrokerError, action=Action.RETRY):

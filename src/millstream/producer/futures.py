@@ -151,7 +151,9 @@ class Delivery:
         where = f"{self.topic}-{self.partition}"
         message = self.record_errors.get(index)
         if message is None:
-            return InvalidRecordError(f"{where}: refused, as other records of its batch were invalid")
+            bystander = InvalidRecordError(f"{where}: refused, as other records of its batch were invalid")
+            bystander.at_fault = False
+            return bystander
         kind = (
             type(error)
             if len(self.record_errors) == 1 and isinstance(error, BrokerError)

@@ -186,19 +186,6 @@ def test_the_sender_is_woken_only_for_what_it_would_see_too_late() -> None:
     assert full is not None and accumulator.must_wake(full, 1005)
 
 
-def test_taken_queues_go_to_the_end_of_the_line() -> None:
-    queues = Queues()
-    for _ in range(3):
-        for partition in range(3):
-            queues.add(partition=partition)
-    accumulator = queues.accumulator
-    first, second, third = list(accumulator.active)
-    accumulator.take_first(first)
-    assert list(accumulator.active) == [second, third, first]
-    accumulator.take_first(first)
-    assert list(accumulator.active) == [second, third]
-
-
 def test_repeated_batches_come_back_in_their_order() -> None:
     queues = Queues()
     for _ in range(8):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from millstream.client.backoff import Backoff
 from millstream.client.cluster import BrokerInfo, Cluster, PartitionInfo, TopicInfo
 from millstream.errors import (
@@ -249,6 +251,61 @@ def test_halves_without_idempotence() -> None:
     bench.refuse(whole, ErrorCode.MESSAGE_TOO_LARGE)
     first, second, last = bench.send()
     assert (first.values, second.values, last) == ([b"0", b"1"], [b"2", b"3"], new)
+
+
+def test_taken_queues_go_to_the_end_of_the_line() -> None:
+    bench = Bench(idempotent=False, leaders=(1, 1, 1), max_request_size=200)
+    for partition in (0, 0, 0, 1, 2):
+        bench.add(partition)
+    requests = [[batch.queue.partition for batch in bench.plan().requests[0][1]] for _ in range(3)]
+    assert requests == [[0, 1], [2, 0], [0]]
+    assert not bench.plan().requests
+
+
+def test_queues_follow_their_leaders() -> None:
+    bench = Bench(leaders=(1, None, 2))
+    batches = [bench.add(partition) for partition in range(3)]
+    plan = bench.plan(busy=(2,))
+    assert (plan.requests, plan.leaderless_topics) == ([(1, [batches[0]])], {"t"})
+    bench.cluster = cluster_of((1, 2, 1))
+    plan = bench.plan()
+    assert dict(plan.requests) == {1: [batches[2]], 2: [batches[1]]} and not plan.leaderless_topics
+
+
+def test_a_full_request_does_not_linger() -> None:
+    bench = Bench(leaders=(1, 1, 1), max_request_size=100)
+    small = [bench.add(partition, size=40) for partition in range(3)]
+    assert bench.plan().requests == [(1, small[:2])]
+    assert not bench.plan().requests, "the third may still grow"
+
+
+def test_nobody_wakes_the_sender_for_a_busy_broker() -> None:
+    bench = Bench(leaders=(1, 2, 2))
+    bench.add(0)
+    bench.plan(busy=(1,))
+    assert not bench.accumulator.must_wake(bench.add(0), bench.now_ms), (
+        "it looks again when broker 1 has room"
+    )
+    assert bench.accumulator.must_wake(bench.add(1), bench.now_ms)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_halves_expire_when_the_whole_would_have(idempotent: bool) -> None:
+    bench = Bench(idempotent=idempotent)
+    for n in range(2):
+        bench.add(0, size=50, value=b"%d" % n)
+    (whole,) = bench.send()
+    bench.now_ms = 900
+    later = bench.add(1)
+    bench.refuse(whole, ErrorCode.MESSAGE_TOO_LARGE)
+    bench.cluster = cluster_of((None, None, None))
+    bench.plan()
+    assert bench.accumulator.wakes_at_ms == 1000, "not after the later batch, at 1900"
+    bench.now_ms = 1000
+    finished = bench.plan().finished
+    assert [one.batch.values for one in finished] == [[], []], "both halves, and their records are released"
+    assert all(isinstance(one.error, MillstreamTimeoutError) for one in finished)
+    assert list(bench.accumulator.incomplete) == [later]
 
 
 def test_one_record_cannot_be_split() -> None:

@@ -40,7 +40,7 @@ class _Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, line: int) -> _Failure:
-        return cls("as other records of its batch" in str(error), line, error)
+        return cls(isinstance(error, InvalidRecordError) and not error.at_fault, line, error)
 
     def __str__(self) -> str:
         text = told_by(self.error).rstrip(".")

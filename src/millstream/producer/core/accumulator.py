@@ -82,7 +82,11 @@ class Accumulator:
         self.batch_size = max(1, limits.batch_size)
         self.topics: dict[str, TopicQueues] = {}
         self.active: dict[PartitionQueue, None] = {}
-        """Queues with waiting batches, the least recently served first."""
+        """Queues with waiting batches."""
+        self.activated: list[PartitionQueue] = []
+        """Queues that became active since the sender last looked."""
+        self.busy_leaders: frozenset[int] = frozenset()
+        """Brokers without room for a request: the sender looks again as soon as one has room."""
         self.incomplete: dict[Batch, None] = {}
         """Batches without an outcome, oldest first."""
         self.free_bytes = limits.buffer_memory
@@ -190,8 +194,13 @@ class Accumulator:
         queue.open_with(batch)
         queue.waiting.append(batch)
         self.free_bytes -= batch.reserved
-        self.active.setdefault(queue)
+        self._activate(queue)
         self.incomplete[batch] = None
+
+    def _activate(self, queue: PartitionQueue) -> None:
+        if queue not in self.active:
+            self.active[queue] = None
+            self.activated.append(queue)
 
     def choose(
         self, topic: TopicQueues, partition: int | None, key: bytes | None, size: int
@@ -228,6 +237,8 @@ class Accumulator:
         """Whether the sender must be woken for a new batch, as it would look too late."""
         ahead = self._filled or len(batch.queue.waiting) > 1 or batch.size >= self.batch_size
         self._filled = False
+        if batch.queue.leader in self.busy_leaders:
+            return False
         return (now_ms if ahead else self.ready_at_ms(batch)) < self.wakes_at_ms
 
     # -- topics
@@ -266,9 +277,8 @@ class Accumulator:
             if topic.sticky is queue:
                 topic.sticky_bytes += batch.size
         queue.waiting.popleft()
-        del self.active[queue]
-        if queue.waiting:
-            self.active[queue] = None
+        if not queue.waiting:
+            del self.active[queue]
         return batch
 
     def put_back(self, batch: Batch) -> None:
@@ -279,15 +289,15 @@ class Accumulator:
         while position < len(queue.waiting) and queue.waiting[position] in earlier:
             position += 1
         queue.waiting.insert(position, batch)
-        self.active.setdefault(queue)
+        self._activate(queue)
 
     def replace_sent(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Queue the parts of a batch that was too large, in its place."""
-        for part in parts:
-            self.incomplete[part] = None
+        """Queue the parts of a batch that was too large in its place, so that its delivery time goes on."""
+        self.incomplete = {
+            each: None for one in self.incomplete for each in (parts if one is batch else (one,))
+        }
         for part in reversed(parts):
             self.put_back(part)
-        self.incomplete.pop(batch, None)
         batch.done = True
 
     def finish(self, batch: Batch) -> None:

@@ -48,6 +48,7 @@ class PartitionQueue:
     well to close the batch, and tries again a millisecond later while a sender has it.
 
     ``usual_bytes`` is the size of the last closed batch: the next one reserves as much memory at once.
+    ``leader`` is the broker that the sender last sent to, or would.
 
     The fields from ``identity`` on belong to ``Sequences``.
     """
@@ -58,6 +59,7 @@ class PartitionQueue:
     open: Batch | None = None
     open_slot: list[Batch] = field(default_factory=list)
     usual_bytes: int = 0
+    leader: int | None = None
     on_wire: int = 0
     sent: list[Batch] = field(default_factory=list)
     identity: tuple[int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

@@ -6,9 +6,9 @@ batches of ``plan``, and reports every outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.client.backoff import Backoff
 from millstream.client.cluster import Cluster
@@ -35,8 +35,7 @@ class SendLimits:
     """Whether a partition has at most one batch in flight, which keeps order without idempotence."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedBatch:
+class FinishedBatch(NamedTuple):
     """A batch with its outcome: its offset, or an error."""
 
     batch: Batch
@@ -74,6 +73,9 @@ class Sender:
         self._chance = chance
         self.retries = 0
         self.splits = 0
+        self._cluster: Cluster | None = None
+        self._by_leader: dict[int | None, dict[PartitionQueue, None]] = {}
+        """Active queues by the broker that leads them, the least recently served first."""
 
     # -- choosing
 
@@ -89,41 +91,71 @@ class Sender:
         if self._sequences is not None:
             self._sequences.settle()
             plan.needs_producer_id = self._sequences.needs_id and bool(accumulator.active)
-        sendable, wake_at_ms = self._sendable(now_ms, cluster, plan)
-        for node_id, queues in sendable.items():
-            if not has_room(node_id):
+        self._group(cluster)
+        plan.leaderless_topics = {queue.topic for queue in self._by_leader.get(None, ()) if queue.waiting}
+        wake_at_ms = self._next_expiry_ms()
+        busy = set()
+        for node_id, queues in self._by_leader.items():
+            if node_id is None or not queues:
                 continue
-            if batches := self._take(queues):
+            if not has_room(node_id):
+                busy.add(node_id)
+                continue
+            chosen, ready_at_ms = self._choose(queues, now_ms)
+            if ready_at_ms <= now_ms and (batches := self._take(chosen, queues)):
                 plan.requests.append((node_id, batches))
             else:
-                wake_at_ms = min(wake_at_ms, now_ms + 1)  # a thread is adding a record, which takes no time
-        accumulator.wakes_at_ms = min(wake_at_ms, self._next_expiry_ms())
+                # If it is ready, a thread is adding a record, which takes no time.
+                wake_at_ms = min(wake_at_ms, max(ready_at_ms, now_ms + 1))
+        accumulator.busy_leaders = frozenset(busy)
+        accumulator.wakes_at_ms = wake_at_ms
         return plan
 
-    def _sendable(
-        self, now_ms: int, cluster: Cluster, plan: SendPlan
-    ) -> tuple[dict[int, list[PartitionQueue]], int]:
-        """The queues whose first batch may be sent, by broker, and when the next one may.
-
-        If one batch for a broker is ready, the others for it are sent with it though they could still grow:
-        another request costs more than a smaller batch.
-        """
-        by_node: dict[int, list[PartitionQueue]] = {}
-        ready_nodes: set[int] = set()
-        wake_at_ms = NEVER_MS
-        for queue in self._accumulator.active:
-            first = queue.waiting[0]
-            ready_at_ms = self._accumulator.ready_at_ms(first)
-            if ready_at_ms > now_ms:
-                wake_at_ms = min(wake_at_ms, ready_at_ms)
+    def _group(self, cluster: Cluster) -> None:
+        """Sort queues by their leaders: those that became active, or all of them if the metadata changed."""
+        accumulator = self._accumulator
+        queues: Iterable[PartitionQueue] = accumulator.activated
+        if cluster is not self._cluster:
+            # The least recently served first, as before.
+            known = [queue for group in self._by_leader.values() for queue in group]
+            queues = [queue for queue in dict.fromkeys([*known, *queues]) if queue in accumulator.active]
+            self._by_leader = {}
+            self._cluster = cluster
+        for queue in queues:
             leader = cluster.leader(queue.topic, queue.partition)
-            if leader is None:
-                plan.leaderless_topics.add(queue.topic)
-            elif not self._is_held(first, now_ms):
-                by_node.setdefault(leader.node_id, []).append(queue)
-                if ready_at_ms <= now_ms:
-                    ready_nodes.add(leader.node_id)
-        return {node_id: queues for node_id, queues in by_node.items() if node_id in ready_nodes}, wake_at_ms
+            queue.leader = None if leader is None else leader.node_id
+            self._by_leader.setdefault(queue.leader, {})[queue] = None
+        accumulator.activated = []
+
+    def _choose(self, queues: dict[PartitionQueue, None], now_ms: int) -> tuple[list[PartitionQueue], int]:
+        """The queues of one broker whose first batches make a request, and when one of them is ready.
+
+        If one batch is ready, the others are sent with it though they could still grow: another request costs
+        more than a smaller batch. A full request is ready.
+        """
+        accumulator = self._accumulator
+        chosen: list[PartitionQueue] = []
+        gone: list[PartitionQueue] = []
+        wake_at_ms = NEVER_MS
+        size = 0
+        for queue in queues:
+            if not queue.waiting:
+                gone.append(queue)
+                continue
+            first = queue.waiting[0]
+            if self._is_held(first, now_ms):
+                if first.retry_at_ms > now_ms:
+                    wake_at_ms = min(wake_at_ms, first.retry_at_ms)
+                continue
+            size += first.size
+            if chosen and size > self._limits.max_request_size:
+                wake_at_ms = now_ms
+                break
+            chosen.append(queue)
+            wake_at_ms = min(wake_at_ms, accumulator.ready_at_ms(first))
+        for queue in gone:
+            del queues[queue]
+        return chosen, wake_at_ms
 
     def _is_held(self, batch: Batch, now_ms: int) -> bool:
         """Whether a batch must wait for something other than more records."""
@@ -133,20 +165,19 @@ class Sender:
             return not self._sequences.may_send(batch)
         return self._limits.one_at_a_time and batch.queue.on_wire > 0
 
-    def _take(self, queues: list[PartitionQueue]) -> list[Batch]:
-        """The first batch of each queue, as many as fit into a request, but at least one.
+    def _take(self, chosen: list[PartitionQueue], queues: dict[PartitionQueue, None]) -> list[Batch]:
+        """The first batch of each chosen queue, which then is the last to be served again.
 
         A batch that a thread is adding a record to is left for the next request.
         """
         batches: list[Batch] = []
-        size = 0
-        for queue in queues:
-            size += queue.waiting[0].size
-            if batches and size > self._limits.max_request_size:
-                break
+        for queue in chosen:
             batch = self._accumulator.take_first(queue)
             if batch is None:
                 continue
+            del queues[queue]
+            if queue.waiting:
+                queues[queue] = None
             batches.append(batch)
             if self._sequences is not None:
                 self._sequences.sending(batch)
