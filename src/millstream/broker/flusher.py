@@ -1,5 +1,6 @@
 """Syncs logs to the disk on worker threads: one fdatasync serves all requests that wait for it.
 
+The many logs of one request are synced together, by one sync of their file system where that is possible.
 While a log is being synced, further requests for it are collected; when the sync ends, one more covers all of
 them. So the busier the broker, the more requests share a sync, and the event loop never waits.
 """
@@ -8,10 +9,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millstream.broker.metrics import BrokerMetrics
 from millstream.errors import UnknownTopicOrPartitionError
@@ -19,6 +20,10 @@ from millstream.errors import UnknownTopicOrPartitionError
 Done = Callable[[dict["SyncableLog", Exception]], None]
 """Called once with the logs that failed and their errors; an empty dict is success."""
 CallThreadsafe = Callable[[Callable[[], None]], None]
+SyncTogether = Callable[[Sequence[Any]], bool]
+"""Syncs tickets together, or returns False: then each has to be synced. Called on a worker thread."""
+_MANY: Final = 128
+"""So many logs are worth a sync of the whole file system, which also syncs what others have written to it."""
 
 
 class SyncableLog(Protocol):
@@ -60,11 +65,18 @@ class _Rounds:
 class Flusher:
     """Shares syncs among requests. Everything but the syncs themselves runs on the loop's thread."""
 
-    def __init__(self, call_threadsafe: CallThreadsafe, metrics: BrokerMetrics, workers: int = 4) -> None:
+    def __init__(
+        self,
+        call_threadsafe: CallThreadsafe,
+        metrics: BrokerMetrics,
+        sync_together: SyncTogether = lambda tickets: False,
+        workers: int = 4,
+    ) -> None:
         self._call_threadsafe = call_threadsafe
         self._metrics = metrics
+        self._sync_together = sync_together
         self._rounds: dict[SyncableLog, _Rounds] = {}
-        self._work: queue.SimpleQueue[tuple[SyncableLog, Any] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[list[tuple[SyncableLog, Any]] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._sync_until_closed, name=f"millstream-sync-{number}", daemon=True)
             for number in range(workers)
@@ -79,14 +91,14 @@ class Flusher:
             done({})
             return
         waiter = _Waiter(len(wanted), done)
+        idle = []
         for log in wanted:
             rounds = self._rounds.get(log)
             if rounds is None:
                 rounds = self._rounds[log] = _Rounds()
-                rounds.waiting.append(waiter)
-                self._start(log, rounds)
-            else:
-                rounds.waiting.append(waiter)
+                idle.append(log)
+            rounds.waiting.append(waiter)
+        self._start(idle)
 
     def forget(self, log: SyncableLog) -> None:
         """Ignore failed syncs of a log that was deleted: they say nothing about the disk.
@@ -104,38 +116,64 @@ class Flusher:
         for thread in self._threads:
             thread.join()
 
-    def _start(self, log: SyncableLog, rounds: _Rounds) -> None:
-        rounds.covered, rounds.waiting = rounds.waiting, []
-        self._metrics.syncs += 1
-        self._work.put((log, log.take_unsynced()))
+    def _start(self, logs: Sequence[SyncableLog]) -> None:
+        """Sync logs for the requests that wait for them: many together, few on several threads."""
+        work = []
+        for log in logs:
+            rounds = self._rounds[log]
+            rounds.covered, rounds.waiting = rounds.waiting, []
+            work.append((log, log.take_unsynced()))
+        self._metrics.syncs += len(work)
+        if len(work) >= _MANY:
+            self._work.put(work)
+        else:
+            for item in work:
+                self._work.put([item])
 
     def _sync_until_closed(self) -> None:
-        while (item := self._work.get()) is not None:
-            log, ticket = item
-            error: Exception | None = None
-            try:
-                ticket.sync()
-            except OSError as failure:
-                error = failure
-            self._call_threadsafe(partial(self._finish, log, ticket, error))
+        while (work := self._work.get()) is not None:
+            together = len(work) > 1 and self._sync_together([ticket for _, ticket in work])
+            outcomes = [(log, ticket, None if together else _failure(ticket)) for log, ticket in work]
+            self._call_threadsafe(partial(self._finish, outcomes))
 
-    def _finish(self, log: SyncableLog, ticket: Any, error: Exception | None) -> None:
-        rounds = self._rounds[log]
+    def _finish(self, outcomes: Sequence[tuple[SyncableLog, Any, Exception | None]]) -> None:
+        again = []
+        settled = []
+        for log, ticket, failure in outcomes:
+            rounds = self._rounds[log]
+            error = self._report(log, ticket, failure, rounds.deleted)
+            covered, rounds.covered = rounds.covered, []
+            if error is not None:
+                # The log has cut off its unsynced end: what was appended to it since then is lost too.
+                covered += rounds.waiting
+                rounds.waiting = []
+            if rounds.waiting:
+                again.append(log)
+            else:
+                del self._rounds[log]
+            settled.append((log, error, covered))
+        self._start(again)
+        for log, error, covered in settled:
+            for waiter in covered:
+                waiter.one_finished(log, error)
+
+    def _report(
+        self, log: SyncableLog, ticket: Any, error: Exception | None, deleted: bool
+    ) -> Exception | None:
+        """Report the outcome of a sync to the log; returns the error for those who wait."""
         if error is None:
             log.synced(ticket)
-        elif rounds.deleted:
-            error = UnknownTopicOrPartitionError("the topic was deleted meanwhile")
-        else:
-            self._metrics.failed_syncs += 1
-            log.sync_failed(ticket, error)
-        covered, rounds.covered = rounds.covered, []
-        if error is not None:
-            # The log has cut off its unsynced end: what was appended to it since then is lost too.
-            covered += rounds.waiting
-            rounds.waiting = []
-        if rounds.waiting:
-            self._start(log, rounds)
-        else:
-            del self._rounds[log]
-        for waiter in covered:
-            waiter.one_finished(log, error)
+            return None
+        if deleted:
+            return UnknownTopicOrPartitionError("the topic was deleted meanwhile")
+        self._metrics.failed_syncs += 1
+        log.sync_failed(ticket, error)
+        return error
+
+
+def _failure(ticket: Any) -> Exception | None:
+    try:
+        ticket.sync()
+    except OSError as failure:
+        return failure
+    return None

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,6 +19,7 @@ from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.flusher import Flusher
 from millstream.broker.group_service import GroupService
 from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
+from millstream.broker.log.durability import SyncTicket
 from millstream.broker.log.files import Files
 from millstream.broker.log.record_checks import record_loop
 from millstream.broker.maintenance import Maintenance
@@ -48,7 +49,7 @@ class Services:
         self.files = files or Files()
         self.reactor = Reactor()
         self.metrics = BrokerMetrics()
-        self.flusher = Flusher(self.reactor.call_threadsafe, self.metrics)
+        self.flusher = Flusher(self.reactor.call_threadsafe, self.metrics, self._sync_together)
         self.topics = ServedTopics(settings, self.epoch_ms)
         self.fetch_sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots, lambda: random.getrandbits(31)
@@ -99,6 +100,9 @@ class Services:
             elif report.reason:
                 log.warning("%s: cut %d bytes after a crash: %s", partition, report.cut_bytes, report.reason)
         return directory
+
+    def _sync_together(self, tickets: Sequence[SyncTicket]) -> bool:
+        return self.directory.sync_together(tickets)
 
     def close(self) -> None:
         """Finish background work and close the logs cleanly."""

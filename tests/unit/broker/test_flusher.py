@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -125,3 +125,63 @@ def test_without_logs_there_is_nothing_to_wait_for(loop: Loop) -> None:
     told: list[object] = []
     loop.flusher.when_durable([], told.append)
     assert told == [{}]
+
+
+class ManyLogs:
+    """More logs than are synced one by one, and a file system that answers as the test says."""
+
+    def __init__(self, together: bool) -> None:
+        self.logs = [ScriptedLog() for _ in range(500)]
+        self.together: list[list[Any]] = []
+        self.calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.told: list[tuple[str, Failures]] = []
+
+        def sync_together(tickets: Sequence[Any]) -> bool:
+            self.together.append(list(tickets))
+            return together
+
+        self.flusher = Flusher(self.calls.put, BrokerMetrics(), sync_together)
+
+    def append(self, who: str) -> None:
+        for log in self.logs:
+            log.appended += 1
+        self.flusher.when_durable(self.logs, partial(tell, self.told, who))
+
+    def turn(self) -> None:
+        self.calls.get(timeout=DEADLINE_SECONDS)()
+
+
+def test_many_logs_share_one_sync() -> None:
+    many = ManyLogs(together=True)
+    many.append("first")
+    many.append("second")
+    many.turn()
+    assert many.told == [("first", {})] and {log.durable for log in many.logs} == {1}
+    many.turn()
+    assert many.told == [("first", {}), ("second", {})] and {log.durable for log in many.logs} == {2}
+    assert [len(tickets) for tickets in many.together] == [500, 500]
+    many.flusher.close()
+
+
+def test_where_they_cannot_share_each_is_synced() -> None:
+    many = ManyLogs(together=False)
+    broken = OSError("the disk is on fire")
+    for number, log in enumerate(many.logs):
+        log.verdicts.put(broken if number == 7 else None)
+    many.append("first")
+    many.turn()
+    assert many.told == [("first", {many.logs[7]: broken})]
+    assert [log.durable for log in many.logs] == [int(number != 7) for number in range(500)]
+    many.flusher.close()
+
+
+def test_few_logs_are_synced_one_by_one() -> None:
+    many = ManyLogs(together=True)
+    few = many.logs[:3]
+    for log in few:
+        log.verdicts.put(None)
+    many.flusher.when_durable(few, partial(tell, many.told, "few"))
+    for _ in few:
+        many.turn()
+    assert many.told == [("few", {})] and not many.together
+    many.flusher.close()

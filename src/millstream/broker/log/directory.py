@@ -15,16 +15,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from millstream.broker.log.config import LogConfig
+from millstream.broker.log.durability import SyncTicket, sync_together
 from millstream.broker.log.files import TEMPORARY_SUFFIX, Files, OpenFile, StrPath, write_all
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.loading import RecoveryReport
-from millstream.broker.log.segments.segment import FilePool
+from millstream.broker.log.segments.segment import FilePool, most_open_segments
 from millstream.broker.log.topic_store import StoredTopic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError
 from millstream.model import TopicPartition
@@ -87,9 +88,11 @@ class LogDirectory:
         now_ms: int,
         defaults: LogConfig | None = None,
         files: Files | None = None,
-        open_segments: int = 256,
+        open_segments: int | None = None,
     ) -> LogDirectory:
         """Open a data directory, or create one; ``now_ms`` is epoch time.
+
+        ``open_segments``: how many segments have their file open; None: what the process's limit allows.
 
         An existing one keeps its cluster id and directory id. Raises DataDirectoryLockedError if another
         process has it open, ConfigError if it belongs to another node, KafkaStorageError if it is damaged.
@@ -98,6 +101,7 @@ class LogDirectory:
         name = os.path.abspath(path)
         try:
             os.makedirs(name, exist_ok=True)
+            open_segments = most_open_segments() if open_segments is None else open_segments
             directory = cls(name, files, _lock(files, name), defaults or LogConfig(), open_segments)
             directory._load(identity, now_ms)
         except OSError as error:
@@ -206,6 +210,11 @@ class LogDirectory:
     def unsynced_logs(self) -> list[PartitionLog]:
         """Return the logs that are not fully synced. Sync them in parallel before a clean stop."""
         return [log for log in self.logs.values() if log.has_unsynced]
+
+    def sync_together(self, tickets: Sequence[SyncTicket]) -> bool:
+        """Sync many tickets by one sync of the file system, on any thread; False: sync each."""
+        lock = self._lock  # open since before the first write, so that it reports every failure since then
+        return lock is not None and sync_together(lock, tickets)
 
     def close(self, *, clean: bool = True) -> dict[TopicPartition, MillstreamError]:
         """Close all logs and unlock the directory. Return what failed; the next start then recovers."""

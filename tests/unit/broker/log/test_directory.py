@@ -358,7 +358,7 @@ def open_files() -> int:
 
 def test_a_thousand_partitions(tmp_path: Path) -> None:
     others = open_files()
-    directory = open_directory(tmp_path)
+    directory = open_directory(tmp_path, open_segments=256)
     directory.create_topics([topic("a", 1000)], NOW)
     for log in directory.logs.values():
         log.append(make_batch(producer_id=1, producer_epoch=0, base_sequence=0), NOW)
@@ -367,7 +367,7 @@ def test_a_thousand_partitions(tmp_path: Path) -> None:
     directory.close()
     for clean in (True, False):
         began = time.thread_time()
-        directory = open_directory(tmp_path)
+        directory = open_directory(tmp_path, open_segments=256)
         took = time.thread_time() - began
         assert directory.was_clean is clean or not clean
         assert all(log.end_offset == 1 for log in directory.logs.values())

@@ -7,7 +7,7 @@ were unused for the longest time. So thousands of segments cost nothing until th
 from __future__ import annotations
 
 import os
-from collections import deque
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -30,6 +30,7 @@ _SCAN_CHUNK = 256 * 1024
 _FIRST_CHUNK = 512
 _WORTH_A_CHUNK = 16  # headers in a chunk
 _OPEN_SEGMENTS = 256
+_MOST_OPEN_SEGMENTS = 1 << 14
 
 
 class Placed(NamedTuple):
@@ -73,6 +74,12 @@ def walk(
         to_read = chunk_bytes if header.size * _WORTH_A_CHUNK < chunk_bytes else BATCH_OVERHEAD
 
 
+def most_open_segments() -> int:
+    """Return how many segments of a broker may be open: half of the files that this process may open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(max(limit // 2, 1), _MOST_OPEN_SEGMENTS) if limit > 0 else _MOST_OPEN_SEGMENTS
+
+
 class FilePool:
     """Limits how many segments have their file open and their indexes loaded.
 
@@ -82,23 +89,23 @@ class FilePool:
     def __init__(self, files: Files, capacity: int = _OPEN_SEGMENTS) -> None:
         self.files = files
         self._capacity = capacity
-        self._open: deque[Segment] = deque()
+        self._open: dict[Segment, None] = {}
 
     def admit(self, segment: Segment) -> None:
         """Add a segment that was just opened; drop those that were not used since their last turn."""
-        self._open.append(segment)
+        self._open[segment] = None
         while len(self._open) > self._capacity:
-            oldest = self._open.popleft()
+            oldest = next(iter(self._open))
+            del self._open[oldest]
             if oldest.used:
                 oldest.used = False
-                self._open.append(oldest)
+                self._open[oldest] = None
             else:
                 oldest.release()
 
     def forget(self, segment: Segment) -> None:
         """Remove a segment."""
-        if segment in self._open:
-            self._open.remove(segment)
+        self._open.pop(segment, None)
 
 
 class Segment:
