@@ -132,29 +132,47 @@ class Millstream(BrokerProcess):
 
 
 class ApacheKafka(BrokerProcess):
-    """``settings`` go into its server.properties, ``options`` to its virtual machine."""
+    """``settings`` go into its server.properties, ``options`` to its virtual machine.
+
+    ``listeners`` are further ones, by name: each with its port and security protocol. ``users`` are the
+    SCRAM users that exist from the start, as StorageTool writes them.
+    """
 
     name = KAFKA
 
-    def __init__(self, settings: Mapping[str, object] | None = None, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
+        listeners: Mapping[str, tuple[int, str]] | None = None,
+        users: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self._settings = settings or {}
         self._options = options
+        self._listeners = listeners or {}
+        self._users = users
 
     def prepare(self) -> None:
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in self._all().items()))
         cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-        arguments = ("format", "-t", cluster, "-c", str(self._properties))
+        users = [word for user in self._users for word in ("--add-scram", user)]
+        arguments = ("format", "-t", cluster, "-c", str(self._properties), *users)
         command = java("kafka.tools.StorageTool", *arguments, options=self._options)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def _all(self) -> dict[str, object]:
         controller = free_port()
+        plain = {"PLAINTEXT": (self.port, "PLAINTEXT"), "CONTROLLER": (controller, "PLAINTEXT")}
+        listeners = {**plain, **self._listeners}
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, (port, _) in listeners.items()),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, (_, protocol) in listeners.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": f"{self.directory}/data",
             "offsets.topic.replication.factor": 1,

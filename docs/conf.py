@@ -40,6 +40,7 @@ broker
 testing
 cli
 console
+security
 operations
 troubleshooting
 settings

@@ -23,6 +23,7 @@ from millstream.broker.log.config import TOPIC_SETTINGS
 from millstream.broker.settings import BrokerSettings
 from millstream.cli.app import app
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from millstream.config.security import SecuritySettings
 from millstream.consumer.assignors.registry import BUILT_IN
 from millstream.consumer.membership import phases
 from millstream.serde import FORMATS
@@ -199,6 +200,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "broker settings": lambda: settings_table(BrokerSettings, spell=dotted),
     "topic settings": topic_table,
     "client settings": lambda: settings_table(ClientConfig),
+    "security settings": lambda: settings_table(SecuritySettings, spell=dotted),
     "consumer settings": lambda: settings_table(ConsumerConfig, ClientConfig),
     "producer settings": lambda: settings_table(ProducerConfig, ClientConfig),
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),

@@ -15,6 +15,7 @@ import pytest
 
 from millstream import EmbeddedBroker
 from tests.kafka.not_run import not_run
+from tests.kafka.secured import Certificates
 from tests.kafka.server import NAME, KafkaUnavailableError, Run, what_is_missing
 
 EMBEDDED: Final = "embedded"
@@ -59,3 +60,10 @@ def apache_kafka_address() -> str:
         return Run.current().address()
     except KafkaUnavailableError as error:
         not_run(NAME, str(error))
+
+
+def apache_kafka_listeners() -> tuple[dict[str, str], Certificates]:
+    """The addresses of its secured listeners by name, and their certificates: see ``tests.kafka.secured``."""
+    apache_kafka_address()
+    run = Run.current()
+    return run.listeners(), Certificates(run.certificates)

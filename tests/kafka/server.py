@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers import JARS, KAFKA, ApacheKafka, fetch_jars
+from benchmarks.peers import JARS, KAFKA, ApacheKafka, fetch_jars, free_port
+from tests.kafka.secured import PROTOCOLS, SCRAM_USERS, make_certificates, secured_settings
 from tests.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -80,6 +81,10 @@ class Run:
 
     def address(self) -> str:
         """The server's address; the first to ask starts it."""
+        return self.listeners()["PLAINTEXT"]
+
+    def listeners(self) -> dict[str, str]:
+        """The addresses of its listeners, by name: see ``tests.kafka.secured``."""
         with self._lock():
             if not self._state.exists():
                 self._start_keeper()
@@ -87,8 +92,13 @@ class Run:
         if "unavailable" in state:
             raise KafkaUnavailableError(state["unavailable"])
         assert "error" not in state, state["error"]
-        address: str = state["address"]
-        return address
+        listeners: dict[str, str] = state["listeners"]
+        return listeners
+
+    @property
+    def certificates(self) -> Path:
+        """Where the certificates of its listeners are."""
+        return self._directory / "certificates"
 
     def end(self) -> None:
         """Stop the server, if anybody started one, and forget the run."""
@@ -156,8 +166,12 @@ def _keep(directory: Path) -> None:
         _tell(directory, unavailable=f"Maven could not fetch its jars (exit code {error.returncode})")
         return
     try:
-        with ApacheKafka(SETTINGS, _OPTIONS) as kafka:
-            _tell(directory, address=kafka.bootstrap_servers)
+        certificates = make_certificates(Run(directory).certificates)
+        listeners = {name: (free_port(), protocol) for name, protocol in PROTOCOLS.items()}
+        settings = {**SETTINGS, **secured_settings(certificates)}
+        with ApacheKafka(settings, _OPTIONS, listeners, SCRAM_USERS) as kafka:
+            addresses = {name: f"127.0.0.1:{port}" for name, (port, _) in listeners.items()}
+            _tell(directory, listeners={"PLAINTEXT": kafka.bootstrap_servers, **addresses})
             while is_alive(owner) and not stop.wait(0.5):
                 pass
     except RuntimeError as error:
@@ -166,7 +180,7 @@ def _keep(directory: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _tell(directory: Path, **state: str) -> None:
+def _tell(directory: Path, **state: str | dict[str, str]) -> None:
     """Write the outcome so that it is seen whole or not at all."""
     part = directory / "state.part"
     part.write_text(json.dumps(state))

@@ -234,9 +234,8 @@ def test_wrong_bootstrap_servers(value: object) -> None:
 @pytest.mark.parametrize(
     ("cls", "name", "value", "reason"),
     [
-        (ConsumerConfig, "security_protocol", "SASL_SSL", "only PLAINTEXT"),
-        (ConsumerConfig, "ssl_keystore_location", "k", "TLS and SASL"),
-        (AdminConfig, "sasl_mechanism", "PLAIN", "TLS and SASL"),
+        (ConsumerConfig, "sasl_mechanism", "GSSAPI", "Kerberos (GSSAPI) is not supported yet"),
+        (AdminConfig, "sasl_kerberos_service_name", "kafka", "Kerberos (GSSAPI) is not supported yet"),
         (ConsumerConfig, "interceptor_classes", "I", "not supported"),
         (ConsumerConfig, "metric_reporters", "R", "read metrics()"),
         (ConsumerConfig, "group_protocol", "consumer", "use classic"),

@@ -28,7 +28,7 @@ from millstream.client.metadata import Metadata
 from millstream.client.metrics import ClientMetrics
 from millstream.client.requests import Call
 from millstream.config import ClientConfig
-from millstream.errors import ClosedError, MillstreamError
+from millstream.errors import AuthenticationError, ClosedError, MillstreamError
 from millstream.net.reactor import Timer
 from millstream.wire.messages.fetch import FETCH
 from millstream.wire.messages.group_offsets import OFFSET_FETCH
@@ -70,10 +70,12 @@ class Client:
         """``io``: the thread with its event loop and clock, if it is not to have one of its own."""
         self.config = config
         self.metrics = ClientMetrics()
+        settings = LinkSettings.of(config, max_in_flight=max_in_flight, software_version=__version__)
         self.closing = threading.Event()
+        self.refusal: AuthenticationError | None = None
+        """Why the cluster does not let this client in. Any thread may read it."""
         self.io = io or IoThread(config.client_id)
         self._reactor = self.io.reactor
-        settings = LinkSettings.of(config, max_in_flight=max_in_flight, software_version=__version__)
         self.connections = Connections(
             self._reactor, config.bootstrap_servers, settings, self.metrics, owner=self
         )
@@ -99,6 +101,11 @@ class Client:
     def cluster(self) -> Cluster:
         """The newest metadata; empty at first."""
         return self.metadata.cluster
+
+    def check_let_in(self) -> None:
+        """Raise AuthenticationError while the cluster does not let this client in."""
+        if self.refusal is not None:
+            raise type(self.refusal)(self.refusal.detail)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run on the I/O thread soon. Raises ClosedError after ``close``."""
@@ -236,6 +243,8 @@ class Client:
         if link.is_failing:
             # An unreachable broker may no longer lead or coordinate: learn which broker does.
             self.metadata.refresh_tracked()
+        if link.refused.error is not None or self.refusal is not None:
+            self.refusal = self.connections.refusal()
         self.poll_soon()
 
     def _metadata_changed(self, cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from millstream.client.chance import chance
 from millstream.client.cluster import BrokerInfo, Cluster
 from millstream.client.link import Link, LinkOwner, LinkPhase, LinkSettings
 from millstream.client.metrics import ClientMetrics
-from millstream.errors import MillstreamError, NetworkError
+from millstream.errors import AuthenticationError, MillstreamError, NetworkError
 from millstream.net.reactor import Reactor
 from millstream.settings import Address
 
@@ -126,6 +126,16 @@ class Connections:
         for broker in cluster.brokers.values():
             self.learn(broker)
             self._adopt_bootstrap(broker)
+
+    def refusal(self) -> AuthenticationError | None:
+        """Why a broker of the cluster does not let this client in, or none of the bootstrap servers does."""
+        is_connected = any(link.phase is LinkPhase.READY for link in self)
+        errors = [
+            link.refused.error
+            for link in self
+            if link.refused.error is not None and (link.broker.node_id >= 0 or not is_connected)
+        ]
+        return errors[0] if errors else None
 
     def drop(self, node_id: int, channel: Channel, error: MillstreamError) -> None:
         """Close a link: its requests fail now, and no answer can arrive later."""

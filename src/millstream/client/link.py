@@ -1,19 +1,25 @@
 """The link to one broker: a connection, opened when needed, and the requests sent over it.
 
 A link exists as long as its client knows the broker. It accepts requests at any time: it connects when there
-is something to send, takes the set-up steps, waits out the back-off after failures, and closes when idle. ::
+is something to send (with TLS, if the settings say so), takes the set-up steps, waits out the back-off after
+failures, and closes when idle. ::
 
     IDLE ──request──▶ BACKOFF ──time──▶ CONNECTING ──▶ SETUP ──all steps done──▶ READY
       ▲                                     │            │                         │
       └────────── failed, closed, idle ─────┴────────────┴─────────────────────────┘
 
 When a connection ends, the outcome of its requests in flight is unknown: they fail with NetworkError, and the
-sender decides.
+sender decides. A broker that cannot be authenticated, or that does not accept the login, is not tried again:
+requests fail with its AuthenticationError at once (``LinkRefusal`` says for how long).
+
+A session that ends (KIP-368) is renewed before: the login follows the requests in flight, later requests wait
+behind it, and none is lost.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -22,13 +28,18 @@ from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.cluster import BrokerInfo
 from millstream.client.metrics import ClientMetrics
+from millstream.client.refusals import LinkRefusal
 from millstream.client.requests import Call, RequestQueue
-from millstream.client.setup import SetupStep, VersionStep
+from millstream.client.setup.exchange import Exchange
+from millstream.client.setup.listener import ListenerCheck
+from millstream.client.setup.security import ClientSecurity
+from millstream.client.setup.steps import Ready, log_in, set_up
 from millstream.config import ClientConfig
-from millstream.errors import BrokerError, MillstreamError, NetworkError
+from millstream.errors import AuthenticationError, BrokerError, ConfigError, MillstreamError, NetworkError
 from millstream.net.connect import Address, PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Callback, Reactor, Timer
+from millstream.security.tls_errors import explain
 from millstream.wire.frames import encode_request
 from millstream.wire.schema import Request
 from millstream.wire.versions import BrokerVersions
@@ -60,9 +71,11 @@ class LinkSettings:
     max_idle_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    security: ClientSecurity
 
     @classmethod
     def of(cls, config: ClientConfig, *, max_in_flight: int, software_version: str) -> LinkSettings:
+        """Raises ConfigError where a certificate or a key cannot be read."""
         return cls(
             client_id=config.client_id,
             software_version=software_version,
@@ -75,6 +88,7 @@ class LinkSettings:
             max_idle_ms=config.connections_max_idle_ms,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
+            security=ClientSecurity(config),
         )
 
 
@@ -102,6 +116,8 @@ class Link:
         self.versions: BrokerVersions | None = None
         self._reactor = reactor
         self._settings = settings
+        self._security = settings.security
+        self.refused = LinkRefusal(reactor, self._security)
         self._metrics = metrics
         self._owner = owner
         self.requests = RequestQueue(reactor, settings.max_in_flight, metrics, self)
@@ -109,7 +125,9 @@ class Link:
         self._untried_addresses: list[Address] = []
         self._attempt: PendingConnection | None = None
         self._connection: FrameConnection | None = None
-        self._steps: list[SetupStep] = []
+        self._exchange: Exchange[Ready] | Exchange[int] | None = None
+        self._renewal_timer: Timer | None = None
+        self._check: ListenerCheck | None = None
         self._drop_reason: MillstreamError | None = None
         self._phase_timer: Timer | None = None
 
@@ -120,13 +138,17 @@ class Link:
 
     def connect(self) -> None:
         """Connect, though there is nothing to send yet."""
-        if self.phase is LinkPhase.IDLE:
+        if self.phase is LinkPhase.IDLE and self.refused.now() is None:
             self._start()
 
     def send(self, call: Call) -> None:
         """Send when the connection allows it; one of the call's callbacks follows, never inside this call."""
         if self.phase is LinkPhase.CLOSED:
             self._reactor.defer(lambda: call.fail(NetworkError(f"{self.broker}: the client is closed")))
+            return
+        refusal = self.refused.now()
+        if refusal is not None:
+            self._reactor.defer(lambda: call.fail(refusal))
             return
         self.requests.add(call)
         self.connect()
@@ -137,6 +159,7 @@ class Link:
         self.broker = broker
         if moved and self.phase is not LinkPhase.CLOSED:
             self.failures = self.retry_at_ms = 0
+            self.refused.forget()
             self._untried_addresses = []
             self._drop(NetworkError(f"the broker has moved: it is {broker} now"))
 
@@ -157,6 +180,12 @@ class Link:
     def _connect(self) -> None:
         self.phase = LinkPhase.CONNECTING
         settings = self._settings
+        try:
+            tls = None if self._security.tls is None else self._security.tls.current()
+        except ConfigError as error:
+            unusable = AuthenticationError(f"{self.broker}: cannot connect with TLS: {error}")
+            self._reactor.defer(lambda: self.closed(unusable))
+            return
         self._attempt = PendingConnection(
             self._reactor,
             self.broker.host,
@@ -166,9 +195,10 @@ class Link:
             addresses=self._untried_addresses,
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
+            tls=tls,
         )
 
-    # -- set-up
+    # -- set-up, and the renewal of a session
 
     def connected(self) -> None:
         """The socket is connected: take the set-up steps."""
@@ -177,25 +207,21 @@ class Link:
         self._metrics.connections_opened += 1
         self.phase = LinkPhase.SETUP
         self._set_timer(self._reactor.now_ms() + self._settings.request_timeout_ms, self._setup_timed_out)
-        self._version_step = VersionStep(self._settings.software_version, str(self.broker))
-        self._steps = [self._version_step]
-        self.write(*self._steps[0].request())
-
-    def _setup_received(self, frame: memoryview) -> None:
-        if self._steps[0].receive(frame):
-            del self._steps[0]
-        if self._steps:
-            self.write(*self._steps[0].request())
-        else:
-            self._became_ready()
+        steps = set_up(self.broker, self._settings.software_version, self._security)
+        self._exchange = Exchange(self._reactor, steps, self.write, self._became_ready, self.abort)
+        self._exchange.start()
 
     def _setup_timed_out(self) -> None:
-        self.abort(NetworkError(f"{self.broker} did not {self._steps[0].purpose} in time"))
+        step = "accept the login" if self._security.sasl else "say which versions it speaks"
+        self.abort(NetworkError(f"{self.broker} did not {step} in time"))
 
-    def _became_ready(self) -> None:
+    def _became_ready(self, ready: Ready) -> None:
         self._cancel_timer()
+        self._exchange = None
         self.phase = LinkPhase.READY
-        self.versions = self._version_step.versions
+        self.versions, lifetime_ms = ready
+        self.refused.forget()
+        self._plan_renewal(lifetime_ms)
         self.failures = self.retry_at_ms = 0
         self._untried_addresses = []
         log.debug("connected to %s", self.broker)
@@ -203,6 +229,34 @@ class Link:
             self._set_timer(self._reactor.now_ms() + self._settings.max_idle_ms, self._check_idle)
         self.requests.start()
         self.room_changed()
+
+    def _plan_renewal(self, lifetime_ms: int) -> None:
+        """Log in again after 85 to 95 % of the session's life, as Kafka's clients do."""
+        if lifetime_ms > 0:
+            delay_ms = int(lifetime_ms * (0.85 + 0.1 * chance()))
+            self._renewal_timer = self._reactor.call_at(self._reactor.now_ms() + delay_ms, self._renew)
+
+    def _renew(self) -> None:
+        """Log in again, behind the requests in flight; later ones wait."""
+        assert self.versions is not None, "a session belongs to a connection that is ready"
+        self.requests.hold()
+        steps = log_in(self.broker, self.versions, self._security)
+        self._exchange = Exchange(self._reactor, steps, self.write, self._renewed, self.abort)
+        deadline_ms = self._reactor.now_ms() + self._settings.request_timeout_ms
+        self._renewal_timer = self._reactor.call_at(deadline_ms, self._setup_timed_out)
+        self._exchange.start()
+
+    def _renewed(self, lifetime_ms: int) -> None:
+        self._exchange = None
+        self._cancel_renewal()
+        self._metrics.reauthentications += 1
+        self._plan_renewal(lifetime_ms)
+        self.requests.release()
+
+    def _cancel_renewal(self) -> None:
+        if self._renewal_timer is not None:
+            self._renewal_timer.cancel()
+            self._renewal_timer = None
 
     # -- the connection of the requests
 
@@ -216,12 +270,15 @@ class Link:
         return self._next_correlation_id
 
     def frame_received(self, frame: memoryview) -> None:
-        """An answer: to a set-up step, or to the oldest request in flight."""
+        """An answer: to a step of the set-up or the renewal, or to the oldest request in flight."""
         try:
-            if self.phase is LinkPhase.SETUP:
-                self._setup_received(frame)
+            exchange = self._exchange
+            if exchange is not None and (self.phase is LinkPhase.SETUP or exchange.expects(frame)):
+                exchange.receive(frame)
             else:
                 self.requests.receive(frame)
+                if not self.refused.is_cured:
+                    self.refused.answered()
         except MillstreamError as error:
             self.abort(error)
 
@@ -251,6 +308,8 @@ class Link:
     def closed(self, error: Exception | None) -> None:
         """The connection or the attempt ended: fail all requests, and wait before the next attempt."""
         usable = self.phase is LinkPhase.READY
+        reason = self._reason(error)
+        is_unclear = isinstance(reason, NetworkError) and self._may_be_another_listener()
         self._forget_connection()
         if self.phase is not LinkPhase.CLOSED:
             self.phase = LinkPhase.IDLE
@@ -261,22 +320,46 @@ class Link:
                 delay_ms = self._settings.reconnect.delay_ms(max(self.failures, 1), chance())
                 self.retry_at_ms = self._reactor.now_ms() + delay_ms
             log.debug("the connection to %s ended: %s", self.broker, error or "closed")
-        self.requests.fail_all(self._reason(error))
+            if isinstance(reason, AuthenticationError):
+                self.refused.by(reason)
+            elif is_unclear:
+                self._check = ListenerCheck(self._reactor, self.broker, self._security, self._checked)
+        self.requests.fail_all(reason)
         self.room_changed()
+
+    def _may_be_another_listener(self) -> bool:
+        """Whether a connection was made, and closed before any answer to a request came over it."""
+        was_open = self._connection is not None or self._attempt is not None
+        return was_open and self._drop_reason is None and self._check is None and not self.refused.is_cured
+
+    def _checked(self, problem: str | None) -> None:
+        """It is known now why a connection was closed without a word."""
+        self._check = None
+        if problem is not None and self.phase is not LinkPhase.CLOSED and not self.refused.is_cured:
+            error = AuthenticationError(f"{self.broker}: {problem}")
+            self.refused.by(error)
+            self._drop(error)
+            self.room_changed()
 
     def _reason(self, error: Exception | None) -> MillstreamError:
         if self._drop_reason is not None:
             return self._drop_reason
         if isinstance(error, BrokerError):
             return error
+        if isinstance(error, ssl.SSLError) and self.phase is not LinkPhase.READY:
+            has_certificate = self._security.tls is not None and self._security.tls.has_certificate
+            problem = explain(error, self.broker.host, has_certificate=has_certificate)
+            return AuthenticationError(f"{self.broker}: {problem}")
         return NetworkError(f"{self.broker}: {error or 'the connection was closed'}")
 
     def _forget_connection(self) -> None:
         self._cancel_timer()
+        self._cancel_renewal()
         if self._connection is not None:
             self._metrics.connections_closed += 1
-        self._attempt = self._connection = self.versions = None
-        self._steps = []
+        if self._exchange is not None:
+            self._exchange.cancel()
+        self._attempt = self._connection = self.versions = self._exchange = None
 
     def _drop(self, error: MillstreamError) -> None:
         """Close the connection or the attempt, if there is one, and fail all requests with ``error``."""

@@ -10,7 +10,15 @@ from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.cluster import Cluster
 from millstream.config import ClientConfig
-from millstream.errors import Action, BrokerError, ClosedError, ErrorCode, MillstreamError, raise_for_code
+from millstream.errors import (
+    Action,
+    AuthenticationError,
+    BrokerError,
+    ClosedError,
+    ErrorCode,
+    MillstreamError,
+    raise_for_code,
+)
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -225,7 +233,9 @@ class Metadata:
             log.debug("requesting metadata failed, will retry: %s", error)
             self._waiting = requested + self._waiting
         else:
-            level = logging.DEBUG if isinstance(error, ClosedError) else logging.WARNING
+            # A refusal is raised in the user's thread.
+            is_told = isinstance(error, ClosedError | AuthenticationError)
+            level = logging.DEBUG if is_told else logging.WARNING
             log.log(level, "requesting metadata failed: %s", error)
             _call_back(requested, error)
         self._plan()

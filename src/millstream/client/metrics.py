@@ -104,6 +104,7 @@ class ClientMetrics:
     bytes_sent: int = counter("bytes of requests")
     bytes_received: int = counter("bytes of answers")
     metadata_refreshes: int = counter("metadata updates")
+    reauthentications: int = counter("sessions that were renewed by another login")
     throttle_ms: int = counter("milliseconds for which brokers throttled this client")
 
     def __post_init__(self) -> None:

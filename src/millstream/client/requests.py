@@ -100,6 +100,7 @@ class RequestQueue:
         self._in_flight: deque[Call] = deque()
         self._fetches = 0
         self._throttled_until_ms = 0
+        self._is_held = False
         self._throttle_timer: Timer | None = None
         self._deadline_timer: Timer | None = None
 
@@ -133,9 +134,18 @@ class RequestQueue:
     def start(self) -> None:
         """The carrier is ready: send what waits, fetches last, as other answers would wait behind theirs."""
         self._throttled_until_ms = 0
+        self._is_held = False
         self.last_used_ms = self._reactor.now_ms()
         self._waiting = deque(sorted(self._waiting, key=lambda call: call.is_fetch))
         self._flush()
+
+    def hold(self) -> None:
+        """Send nothing more until ``release``; answers to what was sent still come."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._resume()
 
     def fail_all(self, error: MillstreamError) -> None:
         """The connection has ended, or none was made: whether a request in flight was handled is unknown."""
@@ -155,6 +165,7 @@ class RequestQueue:
     def _may_send(self, now_ms: int) -> bool:
         return (
             self._carrier.versions is not None
+            and not self._is_held
             and len(self._in_flight) < self._max_in_flight
             and now_ms >= self._throttled_until_ms
         )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
-from millstream.errors import ConfigError
+from millstream.config.security import SecuritySettings
 from millstream.settings import (
     INT_MAX,
     LONG_MAX,
@@ -17,9 +17,7 @@ from millstream.settings import (
     Int,
     Integer,
     Long,
-    Settings,
     Text,
-    read_text,
     setting,
 )
 
@@ -33,24 +31,14 @@ RECEIVE_BUFFER: Final = "The socket's receive buffer; -1 leaves it to the system
 MAX_IDLE: Final = "An idle connection is closed after this time; -1 keeps it open."
 DEFAULT_API_TIMEOUT: Final = "The timeout of calls that are not given one."
 
-_NO_TLS = "TLS and SASL are not implemented yet, only plain connections are"
 NOT_YET: Final = "it is not implemented yet"
-
-
-def _read_security_protocol(value: object) -> str:
-    protocol = read_text(value).upper()
-    if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise ConfigError(f"{protocol} is not supported yet: only PLAINTEXT is")
-    if protocol != "PLAINTEXT":
-        raise ValueError("must be PLAINTEXT")
-    return protocol
 
 
 _CLIENT_NUMBERS: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig(Settings):
+class ClientConfig(SecuritySettings):
     """The settings that consumer, producer and admin share."""
 
     bootstrap_servers: Addresses = setting(
@@ -78,9 +66,6 @@ class ClientConfig(Settings):
     request_timeout_ms: Int = setting(30_000, "How long a request may take before it is sent again.")
     retry_backoff_max_ms: Long = setting(1_000, "The longest pause before a failed request is sent again.")
     retry_backoff_ms: Long = setting(100, "The first pause before a failed request is sent again; doubles.")
-    security_protocol: Annotated[str, _read_security_protocol] = setting(
-        "PLAINTEXT", "Only PLAINTEXT so far."
-    )
     send_buffer_bytes: BufferBytes = setting(131_072, "The socket's send buffer; -1 leaves it to the system.")
     socket_connection_setup_timeout_max_ms: Long = setting(30_000, "The longest timeout of connecting.")
     socket_connection_setup_timeout_ms: Long = setting(
@@ -88,14 +73,12 @@ class ClientConfig(Settings):
     )
 
     REFUSED: ClassVar = {
-        "ssl_*": _NO_TLS,
-        "sasl_*": _NO_TLS,
-        "security_providers": _NO_TLS,
+        **SecuritySettings.REFUSED,
         "metric_reporters": "read metrics() instead",
         "interceptor_classes": "wrap the calls in your own code, or use a callable as the (de)serializer",
         "metadata_recovery_*": NOT_YET,
     }
-    WITHOUT_EFFECT: ClassVar = frozenset(
+    WITHOUT_EFFECT: ClassVar = SecuritySettings.WITHOUT_EFFECT | frozenset(
         {"enable_metrics_push", "metrics_num_samples", "metrics_recording_level", "metrics_sample_window_ms"}
     )
 

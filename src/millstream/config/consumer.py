@@ -169,6 +169,7 @@ class ConsumerConfig(ClientConfig):
         return super().derive(values)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.partition_assignment_strategy:
             raise ConfigError(
                 "partition_assignment_strategy is empty: name at least one assignor",

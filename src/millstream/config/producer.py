@@ -93,6 +93,7 @@ class ProducerConfig(ClientConfig, CompressionLevels):
         return super().derive(values)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.enable_idempotence:
             self._check_idempotence()
         one_request_ms = min(self.linger_ms + self.request_timeout_ms, INT_MAX)

@@ -206,7 +206,14 @@ class InvalidTimestampError(BrokerError):
     """A record's timestamp is too far from the broker's clock for the topic's message.timestamp settings."""
 
 
-class UnsupportedSaslMechanismError(BrokerError, action=Action.FATAL):
+class AuthenticationError(BrokerError):
+    """This client and the broker could not authenticate each other: check the security settings."""
+
+    def __str__(self) -> str:
+        return self.detail or self.meaning
+
+
+class UnsupportedSaslMechanismError(AuthenticationError):
     """The broker does not offer this SASL mechanism."""
 
 
@@ -266,7 +273,7 @@ class KafkaStorageError(BrokerError, action=Action.REFRESH_METADATA):
     """The broker's disk is full or failing: nothing was acknowledged. Check the disk; its log says more."""
 
 
-class SaslAuthenticationFailedError(BrokerError, action=Action.FATAL):
+class SaslAuthenticationFailedError(AuthenticationError):
     """The broker did not accept the user's name and credentials."""
 
 

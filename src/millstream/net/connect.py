@@ -1,4 +1,4 @@
-"""Opens connections without blocking: tries each resolved address until one accepts."""
+"""Opens connections without blocking: tries each resolved address until one accepts, then secures it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import errno
 import ipaddress
 import os
 import socket
+import ssl
 import threading
 from typing import Any
 
 from millstream.net.connection import FrameConnection, FrameHandler
+from millstream.net.handshake import TlsHandshake
 from millstream.net.reactor import WRITABLE, Reactor, Timer
-from millstream.net.transport import PlainTransport
+from millstream.net.transport import PlainTransport, Transport
 
 Address = tuple[socket.AddressFamily, Any]
 
@@ -24,7 +26,8 @@ class PendingConnection:
     """Opens a connection: it becomes a FrameConnection, or calls ``closed`` with the last error.
 
     An address that refuses is followed by the next. One that drops packets ends the attempt; ``addresses``
-    then holds those not tried yet, for the next attempt.
+    then holds those not tried yet, for the next attempt. With ``tls``, the first address that accepts must
+    also complete the handshake, as ``host``.
     """
 
     def __init__(
@@ -39,9 +42,13 @@ class PendingConnection:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         max_frame_bytes: int = 0x7FFFFFFF,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._reactor = reactor
+        self._host = host
         self._where = f"{host}:{port}"
+        self._tls = tls
+        self._handshake: TlsHandshake | None = None
         self._handler = handler
         self._buffers = (
             (socket.SO_SNDBUF, send_buffer_bytes),
@@ -64,9 +71,11 @@ class PendingConnection:
             threading.Thread(target=self._resolve, args=(host, port), daemon=True).start()
 
     def close(self) -> None:
-        """Give up: calls ``closed`` without an error, unless that was called already."""
+        """Give up: calls ``closed``, unless that was called already."""
         if self.connection is not None:
             self.connection.close()
+        elif self._handshake is not None:
+            self._handshake.close(ConnectionAbortedError("the attempt was given up"))
         else:
             self._finish(None)
 
@@ -128,9 +137,25 @@ class PendingConnection:
         self._reactor.unwatch(sock.fileno())
         self._sock = None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            self._opened(PlainTransport(sock))
+            return
+        self._handshake = TlsHandshake(
+            self._reactor,
+            sock,
+            self._tls,
+            server_side=False,
+            timeout_ms=self._timeout_ms,
+            on_done=self._opened,
+            on_failed=self._handler.closed,
+            server_hostname=self._host,
+        )
+
+    def _opened(self, transport: Transport) -> None:
+        self._handshake = None
         self.connection = FrameConnection(
             self._reactor,
-            PlainTransport(sock),
+            transport,
             self._handler,
             max_frame_bytes=self._max_frame_bytes,
             eager_bytes=min(self._max_frame_bytes, _EAGER_BYTES),

@@ -52,10 +52,7 @@ background_encoder: Final = BackgroundLoad(encoder, load_encoder, "encoder")
 
 _LAST_VERSION_WITH_NAMES = 12
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
-_LEADER_CHANGES = (
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_LEADER_EPOCH,
-)
+_LEADER_CHANGES = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @dataclass(eq=False)
@@ -120,6 +117,8 @@ class ProducerDriver:
 
     def poll(self, now_ms: int) -> None:
         """Send all batches that may be sent now."""
+        if self.client.refusal is not None and self.accumulator.incomplete:
+            self.abort(self.client.refusal)
         while True:
             with self.deliveries.lock:
                 plan = self.sender.plan(now_ms, self.client.cluster, self.client.has_room)

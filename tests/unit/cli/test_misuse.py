@@ -114,7 +114,7 @@ def misuse(arguments: list[str], capsys: Printed) -> str:
         (["load", "rejcted", "--limit", "5"], "did you mean 'millstream load rejected'?"),
         (["load", "replay", "--group", "g", "--to", "delta:x"], "give --schema"),
         *(
-            ([*command, "--property", "security.protocol=SSL"], "security.protocol: SSL is not supported yet")
+            ([*command, "--property", "sasl.mechanism=GSSAPI"], "sasl.mechanism: Kerberos (GSSAPI) is not")
             for command in (["consume", "t"], ["produce", "t"], ["load", "t", "-g", "g", "--to", "delta:x"])
         ),
         (

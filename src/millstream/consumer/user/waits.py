@@ -57,11 +57,13 @@ class UserWaits:
     ) -> T | None:
         """Wait until ``look`` returns something; None after the deadline.
 
-        Raises WakeupError, and what has made the consumer fail.
+        Raises WakeupError, AuthenticationError while the cluster does not let this client in, and what has
+        made the consumer fail.
         """
 
         def is_over() -> bool:
-            return look() is not None or (interruptible and self._woken) or self._driver.has_failed
+            ends_early = interruptible and (self._woken or self._client.refusal is not None)
+            return look() is not None or ends_early or self._driver.has_failed
 
         with self._lock:
             while True:
@@ -70,6 +72,7 @@ class UserWaits:
                     return found
                 if interruptible:
                     self._raise_if_woken()
+                    self._client.check_let_in()
                 self._client.io.check_running()
                 self._driver.check()
                 if deadline.is_over:

@@ -1,0 +1,103 @@
+"""Finds out why a broker closed a connection without a word: it may speak TLS, or not, or want a login.
+
+A broker cannot say so itself: to a TLS listener a plain request is noise, and the reverse. So after such an
+end the address is asked once, on another thread, in the ways that the settings do not say.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from millstream.client.cluster import BrokerInfo
+from millstream.client.setup.security import ClientSecurity
+from millstream.errors import CorruptMessage, ErrorCode
+from millstream.net.reactor import Reactor
+from millstream.wire.frames import decode_response, encode_request
+from millstream.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+_SECONDS: Final = 5.0
+_MAX_BYTES: Final = 1 << 16
+_VERSION: Final = 1
+_CORRELATION: Final = 1
+
+
+class ListenerCheck:
+    """Asks once; ``on_done`` gets what is wrong in words, or None, on the I/O thread."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        broker: BrokerInfo,
+        security: ClientSecurity,
+        on_done: Callable[[str | None], None],
+    ) -> None:
+        def check() -> None:
+            problem = find_problem((broker.host, broker.port), security.protocol)
+            reactor.call_threadsafe(lambda: on_done(problem))
+
+        threading.Thread(target=check, name="millstream-listener-check", daemon=True).start()
+
+
+def find_problem(address: tuple[str, int], protocol: str) -> str | None:
+    """Say which security.protocol the listener wants instead of ``protocol``; None if that is not clear."""
+    is_tls = protocol.endswith("SSL")
+    for tls in (not is_tls, is_tls):
+        mechanisms = _offers_login(address, tls=tls)
+        wanted = ("SASL_" if mechanisms else "") + ("SSL" if tls else "PLAINTEXT")
+        if mechanisms is None or wanted == protocol:
+            continue
+        login = f" and sasl.mechanism to {' or '.join(mechanisms)}" if mechanisms else ""
+        return f"{_PROBLEMS[tls, is_tls]}: set security.protocol to {wanted}{login}"
+    return None
+
+
+_PROBLEMS: Final = {
+    (True, False): "it requires TLS on this port",
+    (False, True): "it does not speak TLS on this port",
+    (True, True): "it requires a login on this port",
+    (False, False): "it requires a login on this port",
+}
+"""By whether the listener has TLS, and whether the client tried it."""
+
+
+def _offers_login(address: tuple[str, int], *, tls: bool) -> list[str] | None:
+    """The SASL mechanisms that a Kafka broker offers there; None if no Kafka broker answers."""
+    request = SaslHandshakeRequest(mechanism="-")
+    try:
+        with _connect(address, tls=tls) as connection:
+            connection.sendall(b"".join(map(bytes, encode_request(request, _VERSION, _CORRELATION, ""))))
+            (size,) = struct.unpack(">i", _read(connection, 4))
+            frame = _read(connection, size) if 4 <= size <= _MAX_BYTES else b""
+        _, answer = decode_response(SaslHandshakeRequest, _VERSION, memoryview(frame))
+    except (OSError, CorruptMessage):
+        return None
+    assert isinstance(answer, SaslHandshakeResponse), "the decoder returns the request's own response"
+    return answer.mechanisms if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else []
+
+
+def _connect(address: tuple[str, int], *, tls: bool) -> socket.socket:
+    plain = socket.create_connection(address, timeout=_SECONDS)
+    if not tls:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
+    try:
+        return context.wrap_socket(plain, server_hostname=address[0])
+    except OSError:
+        plain.close()
+        raise
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        more = connection.recv(count - len(found))
+        if not more:
+            raise ConnectionError("the connection was closed")
+        found += more
+    return found
