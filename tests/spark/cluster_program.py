@@ -25,6 +25,7 @@ def main(master: str, servers: str, topic: str, checkpoint: str, group: str) -> 
             .config("spark.driver.memory", "512m")
             .config("spark.executor.memory", "512m")
             .config("spark.ui.enabled", "false")
+            .config("spark.python.authenticate.socketTimeout", "200s")  # a busy machine needs more than 15
             .getOrCreate()
         )
     ms.ship(spark)

@@ -150,6 +150,7 @@ def connect_server(place: Path, conf: dict[str, str] | None = None, **environmen
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
+        **UNHURRIED,
         **(conf or {}),
     }
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]

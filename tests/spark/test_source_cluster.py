@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from millstream import Admin
 from tests.conftest import NewTopic
+from tests.programs import run_program
 from tests.spark.conftest import ROOT, TIMEOUT_SECONDS, Fill
 from tests.spark.spark_cluster import connect_server, python_without_millstream, standalone
 
@@ -25,14 +25,8 @@ PROGRAM = Path(__file__).parent / "cluster_program.py"
 def run(master: str, servers: str, topic: str, group: str, place: Path, **environment: str) -> dict[str, Any]:
     command = [sys.executable, str(PROGRAM), master, servers, topic, str(place / "checkpoint"), group]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        env={**clean, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-        check=False,
-    )
+    variables = {**clean, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environment}
+    done = run_program(command, timeout=TIMEOUT_SECONDS, env=variables)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert done.returncode == 0 and lines, (done.stdout + done.stderr)[-4000:]
     found: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND "))

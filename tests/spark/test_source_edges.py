@@ -177,6 +177,26 @@ def test_what_belongs_to_other_formats_is_explained() -> None:
         check_names({"topic": "orders"})
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("subscibe", "t", "unknown option subscibe: did you mean subscribe?"),
+        ("startingOffsets", "first", "startingOffsets must be earliest, latest, committed or JSON like"),
+        ("subscribe", "no-such-topic", "no-such-topic"),
+    ],
+)
+def test_a_mistake_is_told_in_the_first_line(
+    spark: SparkSession, bootstrap_servers: str, option: str, value: str, sentence: str
+) -> None:
+    """As a user of Spark sees it: no traceback before it, nor after it."""
+    reader = spark.read.format("millstream").option("kafka.bootstrap.servers", bootstrap_servers)
+    with pytest.raises(AnalysisException) as raised:
+        reader.options(**{"subscribe": "t", option: value}).load().count()
+    first, *rest = str(raised.value).splitlines()
+    assert sentence in first
+    assert "Traceback" not in str(raised.value) and len(rest) <= 1, str(raised.value)
+
+
 def test_a_view_in_sql_and_no_table(
     spark: SparkSession, bootstrap_servers: str, new_topic: NewTopic, fill: Fill
 ) -> None:

@@ -13,6 +13,7 @@ from benchmarks.spark_peer import fetch_spark_jars
 from millstream import Producer
 from tests.conftest import NewTopic
 from tests.kafka.not_run import not_run
+from tests.programs import run_program
 from tests.spark.conftest import ROOT, TIMEOUT_SECONDS
 
 PROGRAM = Path(__file__).parent / "peer_program.py"
@@ -31,9 +32,7 @@ def test_the_same_as_sparks_own_source(
         producer.send(topic, value, key=key, partition=number % 2, timestamp=500 * number, headers=headers)
     producer.flush()
     command = [sys.executable, str(PROGRAM), jars, bootstrap_servers, topic, str(tmp_path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=ROOT, check=False
-    )
+    done = run_program(command, timeout=TIMEOUT_SECONDS, cwd=ROOT)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert done.returncode == 0 and lines, (done.stdout + done.stderr)[-4000:]
     found = json.loads(lines[0].removeprefix("FOUND "))

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from millstream import Admin, TopicPartition
 from tests.conftest import NewTopic
+from tests.programs import ATTEMPTS, TOO_BUSY
 from tests.spark.conftest import Fill
 from tests.waiting import SECONDS, until
 
@@ -47,8 +49,14 @@ class Streams:
 
     def run(self, topic: str, **options: str) -> StreamingQuery:
         """Read what is there, and end."""
-        query = self.start(topic, {"availableNow": True}, **options)
-        assert query.awaitTermination(STREAM_SECONDS)
+        for attempt in range(1, ATTEMPTS + 1):
+            query = self.start(topic, {"availableNow": True}, **options)
+            try:
+                assert query.awaitTermination(STREAM_SECONDS)
+                break
+            except StreamingQueryException as error:
+                if attempt == ATTEMPTS or TOO_BUSY not in str(error):
+                    raise
         return query
 
     def rows(self) -> list[tuple[int, int, str]]:

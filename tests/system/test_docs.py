@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -105,9 +106,7 @@ def test_python_runs(piece: Piece, servers: str, tmp_path: Path) -> None:
     path = tmp_path / "test_piece.py"
     path.write_text(piece.program(servers))
     command = [sys.executable, "-m", "pytest", "-q"] if piece.is_a_test else [sys.executable]
-    done = subprocess.run(
-        [*command, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    done = run_program([*command, str(path)], cwd=tmp_path, timeout=SECONDS)
     interrupted = done.stderr.rstrip().endswith("KeyboardInterrupt")
     assert done.returncode == 0 or interrupted, (done.stdout + done.stderr)[-3000:]
     assert piece.goes_on or not interrupted

@@ -1,11 +1,12 @@
 """Ctrl-C and SIGTERM as a request to stop, for commands that finish what they have begun.
 
 The first signal ends the wait for more input and interrupts nothing else. The second ends the command.
-``signals_held`` defers signals while code runs that must not be interrupted.
+``signals_end`` ends the process while code runs that no exception may interrupt.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -43,15 +44,19 @@ def _handled_by(handler: Callable[[int, Callable[[], None]], None]) -> Iterator[
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
-    """Defer signals until the block ends. For imports while other threads import: an exception raised by a
-    signal handler in the middle may leave an import lock held, which blocks those threads forever.
+def signals_end(clean_up: Callable[[], None]) -> Iterator[None]:
+    """End the process at the first signal until the block ends, after ``clean_up``: without an exception.
+
+    For imports while other threads import: an exception raised by a signal handler in the middle may leave an
+    import lock held, which blocks those threads forever.
     """
-    heard: list[int] = []
-    with _handled_by(lambda number, restore: heard.append(number)):
+
+    def end(number: int, restore: Callable[[], None]) -> None:
+        clean_up()
+        os._exit(128 + number)
+
+    with _handled_by(end):
         yield
-    if heard:
-        signal.raise_signal(heard[0])
 
 
 class _WaitingEndedError(BaseException):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,8 +158,12 @@ def _to(typed: Typed, address: str, topic: str) -> str:
     return typed.run(topic, "--once", code=2)
 
 
-def test_a_signal_ends_it_cleanly(bootstrap_servers: str, group: str, topic: str, tmp_path: Path) -> None:
-    """In a process of its own, before Spark has come up: nobody has to wait for that."""
+@pytest.fixture
+def starting(
+    bootstrap_servers: str, group: str, topic: str, tmp_path: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """A load in a process of its own, with directories of its own for the table and for temporary files."""
+    (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "millstream", "load", topic, "--group", group),
@@ -167,27 +172,56 @@ def test_a_signal_ends_it_cleanly(bootstrap_servers: str, group: str, topic: str
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)},
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "TMPDIR": str(tmp_path / "temporary")},
+        start_new_session=True,  # so that all it has started can be found
     )
-    try:
-        with Admin(bootstrap_servers=bootstrap_servers) as admin:
-            joined = until(
-                lambda: (
-                    process.poll() is not None
-                    or group in {one.group_id for one in admin.list_groups(["Stable"])}
-                ),
-                "the load is in its group",
-                3 * SECONDS,
-            )
-            assert joined and process.poll() is None, process.communicate()
-            process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=3 * SECONDS)
-            assert process.returncode == 128 + signal.SIGTERM, err
-            assert json.loads(out)["stopped"] is True
-            assert not admin.describe_group(group).members
-    finally:
-        process.kill()
-        process.wait()
+    yield process
+    process.kill()
+    process.wait()
+
+
+def started_by(process: subprocess.Popen[str]) -> set[str]:
+    """The processes of its session that run, by their command lines."""
+    listed = subprocess.run(
+        ["ps", "-s", str(process.pid), "-o", "args="], capture_output=True, text=True, check=False
+    )
+    return {line for line in listed.stdout.splitlines() if "<defunct>" not in line}
+
+
+def test_ctrl_c_while_java_starts_leaves_nothing(
+    starting: subprocess.Popen[str], admin: Admin, group: str, tmp_path: Path
+) -> None:
+    def has_java() -> bool:
+        return any("SparkSubmit" in line or "spark-submit" in line for line in started_by(starting))
+
+    until(lambda: starting.poll() is not None or has_java(), "Java is being started", 3 * SECONDS)
+    os.killpg(starting.pid, signal.SIGINT)  # as a terminal does
+    err = starting.communicate(timeout=3 * SECONDS)[1]
+    assert (starting.returncode, err) == (128 + signal.SIGINT, "")
+    until(lambda: not started_by(starting), "all that it started has ended", SECONDS)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert group not in {one.group_id for one in admin.list_groups()}
+
+
+def test_a_signal_ends_it_cleanly(
+    starting: subprocess.Popen[str], bootstrap_servers: str, group: str
+) -> None:
+    """Before Spark has come up: no one has to wait for that."""
+    process = starting
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        joined = until(
+            lambda: (
+                process.poll() is not None or group in {one.group_id for one in admin.list_groups(["Stable"])}
+            ),
+            "the load is in its group",
+            3 * SECONDS,
+        )
+        assert joined and process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=3 * SECONDS)
+        assert process.returncode == 128 + signal.SIGTERM, err
+        assert json.loads(out)["stopped"] is True
+        assert group not in {one.group_id for one in admin.list_groups(["Stable"])}, "it has left"
 
 
 @pytest.mark.parametrize(

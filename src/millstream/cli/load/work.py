@@ -14,7 +14,7 @@ from millstream.cli.clients import client_properties, open_admin
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
 from millstream.cli.properties import read_properties
-from millstream.cli.signals import signals_held
+from millstream.cli.signals import signals_end
 from millstream.config import ConsumerConfig
 from millstream.errors import UnknownTopicOrPartitionError
 from millstream.spark.load.settings import CLIENT_SETTINGS, OPTIONS
@@ -92,8 +92,9 @@ def _load(order: LoadOrder) -> Iterator[Load]:
         settings["target_file_size"] = None
     require_broker(order.servers)
     from millstream.spark.load.engine.background import BackgroundValue
+    from millstream.spark.runtime.launch import end_starts
 
-    with signals_held():
+    with signals_end(end_starts):  # no group is joined yet, and nothing is written
         spark = BackgroundValue(make, "spark")  # the slowest part: it starts before other imports
         from millstream.spark.load.load import Load
         from millstream.spark.sinks.kinds import sink_for

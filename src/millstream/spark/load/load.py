@@ -162,8 +162,8 @@ class Load:
         return self._run
 
     def _forget_group(self, admin: Admin, error: BaseException | None) -> None:
-        """Delete the group of a load that was refused before its first commit, if it is empty."""
-        if isinstance(error, Exception) and not isinstance(error, StoppedError):
+        """Delete the group of a load that was refused or stopped before its first commit, if it is empty."""
+        if isinstance(error, Exception):
             with suppress(MillstreamError):  # has members again, is gone, or may not be deleted
                 if not admin.group_offsets(self._group_id, timeout=2.0):
                     admin.delete_groups(self._group_id, timeout=2.0)

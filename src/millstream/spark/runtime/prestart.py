@@ -31,6 +31,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from millstream.spark.runtime.launch import ended_with_program
+
 ADDRESS_VARIABLE: Final = "MILLSTREAM_PRESTARTED_DAEMON"
 """The environment variable with the socket of the prestarted daemon, for Java's daemon."""
 FLAG: Final = "--prestarted"
@@ -56,9 +58,10 @@ class PrestartedDaemon:
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         """``environment``: what Java adds for its daemon. Raises OSError if the daemon cannot be started."""
         directory = tempfile.mkdtemp(prefix="millstream-")  # only this user may enter it
-        self.address = os.path.join(directory, "daemon")
+        self.address = address = os.path.join(directory, "daemon")
         try:
-            self._process = _start(python, self.address, environment)
+            with ended_with_program(lambda: _remove(address)):
+                self._process = _start(python, self.address, environment)
         except BaseException:
             _remove(self.address)
             raise

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from millstream.errors import MillstreamError
 from millstream.extras import require
 from millstream.spark.runtime.java import quiet_java, quiet_logging
+from millstream.spark.runtime.launch import ended_with_program, java_start
 from millstream.spark.runtime.prestart import ADDRESS_VARIABLE, PrestartedDaemon
 from millstream.spark.runtime.shipping import ship
 
@@ -90,7 +91,7 @@ class _SessionOnDemand:
         conf.setAll(list(settings.items()))
         threading.Thread(target=_import_early, name="millstream-load-imports", daemon=True).start()
         self._daemon = None if spark.SparkContext._gateway else _prestart_daemon(master, settings)
-        with quiet_java(), _daemon_address(self._daemon), _start_explained():
+        with quiet_java(), _daemon_address(self._daemon), java_start(), _start_explained():
             self.sparkContext = spark.SparkContext.getOrCreate(conf)
         if not master.startswith("local"):
             ship(cast("SparkSession", self))
@@ -150,7 +151,8 @@ def _daemon_address(daemon: PrestartedDaemon | None) -> Iterator[None]:
         return
     os.environ[ADDRESS_VARIABLE] = daemon.address
     try:
-        yield
+        with ended_with_program(daemon.kill):
+            yield
     except BaseException:
         daemon.kill()
         raise
@@ -175,7 +177,7 @@ def _session(master: str, conf: Mapping[str, object]) -> SparkSession:
         spark: SparkSession = sql.SparkSession.builder.remote(master).config(map=dict(conf)).getOrCreate()
     else:
         builder = sql.SparkSession.builder.master(master).config(map=_settings(master, conf))
-        with quiet_java(), _start_explained():
+        with quiet_java(), java_start(), _start_explained():
             spark = builder.getOrCreate()
     if not master.startswith("local"):
         ship(spark)

@@ -7,14 +7,16 @@ when Spark asks for a plan, and close again.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, MillstreamError
 from millstream.spark.reading import schema
 from millstream.spark.runtime.shipping import archive_name
 from millstream.spark.source.bounds import batch_ranges
@@ -36,6 +38,21 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(MillstreamSource)
 
 
+@contextmanager
+def _errors_in_a_sentence() -> Iterator[None]:
+    """Let PySpark report our errors without a traceback: what is wrong then stands in the first line.
+
+    PySpark's workers read this variable when an exception reaches them. Only they have ``worker_util``: the
+    environment of a user's own process stays as it is.
+    """
+    try:
+        yield
+    except MillstreamError:
+        if "pyspark.worker_util" in sys.modules:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
 class BatchReader(DataSourceReader):
     """Reads the ranges that the options describe, as they are when the query is planned."""
 
@@ -43,6 +60,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._reader = RangeReader(options, columns)
 
+    @_errors_in_a_sentence()
     def partitions(self) -> list[InputPartition]:
         options = self._options
         for name in options.ignored:
@@ -60,6 +78,7 @@ class BatchReader(DataSourceReader):
 class MillstreamSource(DataSource):
     """``spark.read.format("millstream")`` and ``spark.readStream.format("millstream")``."""
 
+    @_errors_in_a_sentence()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given: Mapping[str, str] = dict(options)
@@ -72,13 +91,16 @@ class MillstreamSource(DataSource):
     def name(cls) -> str:
         return "millstream"
 
+    @_errors_in_a_sentence()
     def schema(self) -> str:
         return schema.ddl(headers=includes_headers(self._given))
 
+    @_errors_in_a_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self._given, streaming=False)
         return BatchReader(options, _columns(schema, options))
 
+    @_errors_in_a_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = read_options(self._given, streaming=True)
         return StreamReader(options, _columns(schema, options))
