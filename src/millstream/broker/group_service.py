@@ -45,6 +45,21 @@ class _PendingWrite:
     error: int = ErrorCode.NONE
 
 
+class _ServedIds:
+    """The ids of the topics that the broker serves."""
+
+    def __init__(self, topics: ServedTopics) -> None:
+        self._topics = topics
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._topics.get_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._topics.get(name)
+        return None if topic is None else topic.topic_id
+
+
 class GroupService:
     """Runs one coordinator on the broker's event loop."""
 
@@ -60,7 +75,9 @@ class GroupService:
         self._flusher = flusher
         self._reactor = reactor
         self._epoch_ms = epoch_ms
-        self._coordinator = GroupCoordinator(settings, lambda: str(uuid.uuid4()), self._partition_exists)
+        self._coordinator = GroupCoordinator(
+            settings, lambda: str(uuid.uuid4()), self._partition_exists, _ServedIds(topics)
+        )
         self._writes: deque[_PendingWrite] = deque()
         self._timer: Timer | None = None
 

@@ -299,7 +299,8 @@ class Data(Message):
 class Api:
     """One API: its key and name, the versions that millstream supports, and the first flexible one.
 
-    ``since`` is the Kafka release that introduced it. Its request and response add themselves.
+    ``since`` is the Kafka release that introduced it. ``client_max_version`` is the last version that our
+    clients send, if it is not the last one. Its request and response add themselves.
     """
 
     declared: ClassVar[dict[int, Api]] = {}
@@ -317,6 +318,7 @@ class Api:
         *,
         flexible: int = NEVER,
         since: str = "0.11",
+        client_max_version: int | None = None,
     ) -> None:
         self.key = key
         self.name = name
@@ -324,6 +326,7 @@ class Api:
         self.max_version = max_version
         self.flexible = flexible
         self.since = since
+        self.client_max_version = max_version if client_max_version is None else client_max_version
         self.declared[key] = self
 
     def __repr__(self) -> str:

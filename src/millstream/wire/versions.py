@@ -30,7 +30,7 @@ class BrokerVersions:
 
     def choose(self, api: Api, max_version: int | None = None) -> int:
         """Return the highest version that both sides know, and at most ``max_version`` if that is given."""
-        ours = (api.min_version, api.max_version if max_version is None else max_version)
+        ours = (api.min_version, api.client_max_version if max_version is None else max_version)
         theirs = self.ranges.get(api.key)
         if theirs is None:
             raise UnsupportedVersionError(

@@ -8,6 +8,7 @@ from tests.kafka.differential.steps import Steps
 from tests.kafka.differential.values import Plain, Step
 
 GROUPS: Final = ("g0", "g1")
+_TOPIC_IDS_VERSION: Final = 10
 MEMBERS: Final = "abc"
 ORDERS: Final = (("range",), ("range", "roundrobin"), ("roundrobin", "range"))
 NOBODY: Final = "nobody-00000000-0000-0000-0000-000000000000"
@@ -162,6 +163,7 @@ class GroupSteps(Steps):
                 "topics": [
                     {
                         "name": topic,
+                        "topic_id": f"$topic:{topic}",
                         "partitions": [
                             {
                                 "partition_index": self._partition(topic),
@@ -180,10 +182,11 @@ class GroupSteps(Steps):
     def _fetch_offsets(self) -> None:
         group = self._random.choice((*GROUPS, *GROUPS, "other"))
         topic = self._topic()
-        topics = (
-            None if self._rarely(3) else [{"name": topic, "partition_indexes": [0, self._partition(topic)]}]
-        )
-        version = self._random.randint(1, 9)
+        wanted: Plain = {"name": topic, "partition_indexes": [0, self._partition(topic)]}
+        topics = None if self._rarely(3) else [wanted]
+        version = self._random.randint(1, 10)
+        if version >= _TOPIC_IDS_VERSION:
+            wanted["topic_id"] = f"$topic:{topic}"
         if version < 2 and topics is None:
             version = 2
         fields = {

@@ -118,7 +118,7 @@ class LogSteps(Steps):
     def _list_offsets(self) -> None:
         topic = self._topic()
         when = self._random.choice(
-            (-1, -2, -3, 1_699_999_999_000, 1_700_000_000_001, 1_800_000_000_000, -4, -5, -9)
+            (-1, -2, -3, 1_699_999_999_000, 1_700_000_000_001, 1_800_000_000_000, -4, -5, -6, -9)
         )
         self._add(
             "ListOffsets",

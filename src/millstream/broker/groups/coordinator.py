@@ -67,7 +67,14 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord
 from millstream.broker.groups.state.states import GroupState
 from millstream.broker.groups.state.store import Store
-from millstream.broker.groups.state.table import RETENTION_TIMER, GroupTable, TimerKey, TimerKind
+from millstream.broker.groups.state.table import (
+    RETENTION_TIMER,
+    GroupTable,
+    NoTopicIds,
+    TimerKey,
+    TimerKind,
+    TopicIds,
+)
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.groups import HEARTBEAT
@@ -92,9 +99,10 @@ class GroupCoordinator:
         settings: GroupSettings,
         id_source: Callable[[], str],
         partition_exists: Callable[[TopicPartition], bool] = lambda partition: True,
+        topic_ids: TopicIds | None = None,
     ) -> None:
         """``id_source`` returns the unique part of a member id: the text of a new UUID at each call."""
-        self._table = GroupTable(settings, id_source, partition_exists)
+        self._table = GroupTable(settings, id_source, partition_exists, topic_ids or NoTopicIds())
         self._rebalances = Rebalances(self._table)
         self._fetches = OffsetFetchHandler(self._table)
         self._deletions = DeletionHandler(self._table)

@@ -29,7 +29,16 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
-_SINCE: Final = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD: Final = -6
+_TIERED: Final = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 """The first version that has each special timestamp."""
 
 
@@ -92,7 +101,7 @@ def _find(partition: Partition, timestamp: int) -> tuple[int, int] | None:
         return log.start_offset, -1
     if timestamp == MAX_TIMESTAMP:
         return log.offset_of_max_timestamp()
-    if timestamp == LATEST_TIERED:  # there is no tiered storage
+    if timestamp in _TIERED:  # there is no tiered storage
         return None
     return log.offset_for_timestamp(timestamp)
 

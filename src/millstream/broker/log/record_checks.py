@@ -10,15 +10,20 @@ from typing import Final, NamedTuple
 
 from millstream.broker.log.segments.raw_records import MAX_DECOMPRESSED_BYTES, plain_records
 from millstream.errors import CorruptBatch, InvalidRecordError, MessageTooLargeError
+from millstream.wire.memory import RecycledMemory
 from millstream.wire.records.batch_header import BATCH_OVERHEAD, CODEC_MASK, NO_TIMESTAMP, BatchHeader
 from millstream.wire.records.batches import RecordData, decode_batch
-from millstream.wire.records.codecs import DecompressedTooLarge
+from millstream.wire.records.codecs import DecompressedTooLarge, decompress_into
 from millstream.wire.records.decode import CheckRecords
 from millstream.wire.records.jit import Loops
-from millstream.wire.records.primitives import INT64_MAX
+from millstream.wire.records.primitives import INT64_MAX, Buffer
 
 record_loop: Final[Loops[CheckRecords]] = Loops(volume_bytes=4 << 20)
 """The compiled loop of this process, once it is loaded: after a quarter of a second in plain Python."""
+
+
+_memory: Final = RecycledMemory()
+_USUAL_RATIO: Final = 8
 
 
 class RecordFacts(NamedTuple):
@@ -47,14 +52,22 @@ def _check_compiled(check: CheckRecords, batch: memoryview, header: BatchHeader)
     """Return None where the loop refuses the batch."""
     import numpy as np
 
-    count, base_timestamp = header.record_count, header.base_timestamp
-    if not header.attributes & CODEC_MASK:
-        data = np.frombuffer(batch, np.uint8)
-        good, *facts = check(data, BATCH_OVERHEAD, len(data), count, base_timestamp)
-    else:
-        data = np.frombuffer(plain_records(batch, header), np.uint8)
-        good, *facts = check(data, 0, len(data), count, base_timestamp)
-    return RecordFacts(*facts) if good else None
+    start = BATCH_OVERHEAD
+    plain: Buffer = batch
+    if header.attributes & CODEC_MASK:
+        start, plain = 0, _decompressed(batch, header)
+    data = np.frombuffer(plain, np.uint8)
+    found = check(data, start, len(data), header.record_count, header.base_timestamp)
+    return RecordFacts._make(found[1:]) if found[0] else None
+
+
+def _decompressed(batch: memoryview, header: BatchHeader) -> Buffer:
+    """Decompress into memory that is used again: that of a new result would take longer than all the rest."""
+    room = _memory.take(_USUAL_RATIO * len(batch))
+    try:
+        return room[: decompress_into(header.codec, batch[BATCH_OVERHEAD:], room)]
+    except DecompressedTooLarge:
+        return plain_records(batch, header)
 
 
 def decoded(batch: memoryview, header: BatchHeader) -> list[RecordData]:

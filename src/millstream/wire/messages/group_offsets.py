@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
+from millstream.wire.schema import (
+    ZERO_UUID,
+    Api,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid,
+)
 
-OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9, flexible=8)
-OFFSET_FETCH = Api(9, "OffsetFetch", 1, 9, flexible=6)
+# Version 10 names topics by id, for the groups of KIP-848. Members of classic groups use names, also in Java.
+OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 10, flexible=8, client_max_version=9)
+OFFSET_FETCH = Api(9, "OffsetFetch", 1, 10, flexible=6, client_max_version=9)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0, since="2.4")
 
 
@@ -17,7 +31,8 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    name: str = string()
+    name: str = string("0-9", default="")
+    topic_id: bytes = uuid("10+", default=ZERO_UUID)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
@@ -38,7 +53,8 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetCommitResponseTopic(Struct):
-    name: str = string()
+    name: str = string("0-9", default="")
+    topic_id: bytes = uuid("10+", default=ZERO_UUID)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
@@ -59,7 +75,8 @@ class OffsetFetchRequestTopic(Struct):
 class OffsetFetchRequestTopics(Struct):
     """From version 8 on, inside a group."""
 
-    name: str = string("8+", default="")
+    name: str = string("8-9", default="")
+    topic_id: bytes = uuid("10+", default=ZERO_UUID)
     partition_indexes: list[int] = array(int32(), "8+", default=[], ignorable=False)
 
 
@@ -111,7 +128,8 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    name: str = string("8+", default="")
+    name: str = string("8-9", default="")
+    topic_id: bytes = uuid("10+", default=ZERO_UUID)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+", default=[])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, boolean, int16, int32, int64, string
 
-DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", 1, 4, flexible=2, since="1.0")
+DESCRIBE_LOG_DIRS = Api(35, "DescribeLogDirs", 1, 5, flexible=2, since="1.0")
 ALTER_REPLICA_LOG_DIRS = Api(34, "AlterReplicaLogDirs", 1, 2, flexible=2)
 
 
@@ -39,6 +39,7 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
     total_bytes: int = int64("4+", default=-1)
     usable_bytes: int = int64("4+", default=-1)
+    is_cordoned: bool = boolean("5+", default=False)
 
 
 class DescribeLogDirsResponse(Response, api=DESCRIBE_LOG_DIRS):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from millstream.wire.schema import Api, Request, Response, Struct, array, int8, int16, int32, int64, string
 
-LIST_OFFSETS = Api(2, "ListOffsets", 1, 10, flexible=6)
+LIST_OFFSETS = Api(2, "ListOffsets", 1, 11, flexible=6)
 OFFSET_FOR_LEADER_EPOCH = Api(23, "OffsetForLeaderEpoch", 2, 4, flexible=4)
 
 
 class ListOffsetsPartition(Struct):
-    """A time in epoch milliseconds, or -1 latest, -2 earliest, -3 of the largest timestamp."""
+    """A time in epoch milliseconds, or -1 latest, -2 earliest, -3 of the largest timestamp.
+
+    -4 to -6 are about tiered storage: the local start, the last tiered offset, the next one to upload.
+    """
 
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1)

@@ -132,7 +132,7 @@ class Bench:
         return Moment(self.now_ms, EPOCH_MS + self.now_ms)
 
     def _start(self) -> GroupCoordinator:
-        coordinator = GroupCoordinator(self.settings, self._new_id, self._exists)
+        coordinator = GroupCoordinator(self.settings, self._new_id, self._exists, self)
         for key, value in self.log:
             record = decode_record(key, value)
             assert record is not None
@@ -147,6 +147,14 @@ class Bench:
 
     def _exists(self, partition: TopicPartition) -> bool:
         return self.topics is None or partition.topic in self.topics
+
+    def id_of(self, name: str) -> bytes | None:
+        """The id of a topic: its name, filled up."""
+        return name.encode().ljust(16, b"\0") if self._exists(TopicPartition(name, 0)) else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        name = topic_id.rstrip(b"\0").decode()
+        return name if self._exists(TopicPartition(name, 0)) else None
 
     def restart(self) -> None:
         """As after kill -9: what is in flight or parked is gone."""

@@ -23,18 +23,21 @@ from millstream.wire.messages.group_offsets import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 
 _GROUP_NOT_FOUND_VERSION: Final = 9
+_TOPIC_IDS_VERSION: Final = 10
+_UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-_TopicOutcome = tuple[str, list[tuple[int, int]]]
-"""A topic, and the error of each of its partitions that a commit named."""
+_TopicOutcome = tuple[OffsetCommitRequestTopic, list[tuple[int, int]]]
+"""A topic of the request, and the error of each of its partitions that a commit named."""
 
 
 def _refusal(request: OffsetCommitRequest, version: int, error: int) -> OffsetCommitResponse:
     return commit_response(
-        (topic.name, [(partition.partition_index, error) for partition in topic.partitions])
+        (topic, [(partition.partition_index, error) for partition in topic.partitions])
         for topic in request.topics
     )
 
@@ -47,6 +50,9 @@ class CommitHandler:
 
     @answers(OFFSET_COMMIT, _refusal)
     def commit(self, request: OffsetCommitRequest, parked: Parked, caller: Caller, effects: Effects) -> None:
+        if caller.version >= _TOPIC_IDS_VERSION:
+            for topic in request.topics:
+                topic.name = self._table.topic_ids.name_of(topic.topic_id) or ""
         outcomes, records = self._sort(request, effects)
         if _names_unknown_only(outcomes):  # then the group does not matter
             effects.reply(parked, commit_response(outcomes))
@@ -81,10 +87,12 @@ class CommitHandler:
                 if error == ErrorCode.NONE:
                     value = _committed(entry, effects.moment.epoch_ms, expires_ms)
                     records.append(OffsetRecord(request.group_id, partition, value))
-            outcomes.append((topic.name, errors))
+            outcomes.append((topic, errors))
         return outcomes, records
 
     def _partition_error(self, partition: TopicPartition, entry: OffsetCommitRequestPartition) -> ErrorCode:
+        if not partition.topic:  # the request has an id that no topic has
+            return ErrorCode.UNKNOWN_TOPIC_ID
         if not self._table.partition_exists(partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if len(entry.committed_metadata or "") > self._table.settings.offset_metadata_max_bytes:
@@ -150,15 +158,13 @@ def _committed(entry: OffsetCommitRequestPartition, epoch_ms: int, expires_ms: i
 
 
 def _names_unknown_only(outcomes: list[_TopicOutcome]) -> bool:
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return all(error == unknown for _, errors in outcomes for _, error in errors)
+    return all(error in _UNKNOWN for _, errors in outcomes for _, error in errors)
 
 
 def _refused(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:
     """Give the error to every partition that exists, also where another one was found."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for topic, errors in outcomes:
-        yield topic, [(partition, was if was == unknown else error) for partition, was in errors]
+        yield topic, [(partition, was if was in _UNKNOWN else error) for partition, was in errors]
 
 
 def _with_error(outcomes: list[_TopicOutcome], error: int) -> Iterable[_TopicOutcome]:

@@ -14,10 +14,12 @@ from typing import Any, Final
 from millstream.broker.groups.outcome import Caller, Effects, Parked, answers
 from millstream.broker.groups.state.records import CommittedOffset
 from millstream.broker.groups.state.table import GroupTable
+from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -27,10 +29,12 @@ from millstream.wire.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from millstream.wire.schema import ZERO_UUID
 
 _NO_OFFSET: Final = -1
 _TOP_LEVEL_ERROR_VERSION: Final = 2
 _SEVERAL_GROUPS_VERSION: Final = 8
+_TOPIC_IDS_VERSION: Final = 10
 _NOT_COMMITTED: Final = CommittedOffset(offset=_NO_OFFSET, metadata="", leader_epoch=-1, committed_ms=-1)
 
 _WantedTopics = Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None
@@ -118,10 +122,47 @@ class OffsetFetchHandler:
             return OffsetFetchResponse(topics=topics)
         groups = []
         for group in request.groups:
-            found = self._find(group.group_id, group.topics)
-            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            if version >= _TOPIC_IDS_VERSION:
+                topics = self._by_id(group)
+            else:
+                found = self._find(group.group_id, group.topics)
+                topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
             groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
         return OffsetFetchResponse(groups=groups)
+
+    def _by_id(self, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+        """Answer with topics by their ids. Offsets of topics that are gone are left out, as in Kafka."""
+        ids = self._table.topic_ids
+        if group.topics is None:
+            wanted = None
+        else:
+            names = {topic.topic_id: ids.name_of(topic.topic_id) for topic in group.topics}
+            wanted = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=topic.partition_indexes)
+                for topic in group.topics
+                if (name := names[topic.topic_id]) is not None
+            ]
+        found = self._find(group.group_id, wanted)
+        topics: list[OffsetFetchResponseTopics] = _topics(
+            found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions
+        )
+        for topic in topics:
+            topic.topic_id = ids.id_of(topic.name) or ZERO_UUID
+        unknown = [topic for topic in group.topics or () if names[topic.topic_id] is None]
+        return [topic for topic in topics if topic.topic_id != ZERO_UUID] + [
+            OffsetFetchResponseTopics(
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=_NO_OFFSET,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in unknown
+        ]
 
     def _find(self, group_id: str, wanted: _WantedTopics) -> Iterable[_FoundTopic]:
         offsets = self._table.store.offsets_of(group_id)

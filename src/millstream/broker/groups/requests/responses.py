@@ -10,6 +10,7 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.errors import ErrorCode
 from millstream.wire.messages.group_admin import DescribedGroup
 from millstream.wire.messages.group_offsets import (
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -79,12 +80,15 @@ def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     )
 
 
-def commit_response(outcomes: Iterable[tuple[str, Sequence[tuple[int, int]]]]) -> OffsetCommitResponse:
+def commit_response(
+    outcomes: Iterable[tuple[OffsetCommitRequestTopic, Sequence[tuple[int, int]]]],
+) -> OffsetCommitResponse:
     """Answer a commit with one error per partition: ``(topic, [(partition, error), ...])``."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=topic,
+                name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(partition_index=partition, error_code=error)
                     for partition, error in partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from millstream.broker.groups.metrics import GroupCounters
 from millstream.broker.groups.outcome import Continuation, Effects
@@ -58,6 +58,24 @@ def session_timer(group: ClassicGroup, member_id: str) -> TimerKey:
     return TimerKey(TimerKind.SESSION, group.group_id, member_id)
 
 
+class TopicIds(Protocol):
+    """The ids of the broker's topics, by which newer requests name them."""
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
+
+    def id_of(self, name: str) -> bytes | None: ...
+
+
+class NoTopicIds:
+    """For a coordinator that only ever gets names."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return None
+
+    def id_of(self, name: str) -> bytes | None:
+        return None
+
+
 class GroupTable:
     """The coordinator's state."""
 
@@ -66,10 +84,12 @@ class GroupTable:
         settings: GroupSettings,
         new_id: Callable[[], str],
         partition_exists: Callable[[TopicPartition], bool],
+        topic_ids: TopicIds,
     ) -> None:
         self.settings = settings
         self.new_id = new_id
         self.partition_exists = partition_exists
+        self.topic_ids = topic_ids
         self.store = Store()
         self.groups: dict[str, ClassicGroup] = {}
         self.timers: Timers[TimerKey] = Timers()
