@@ -66,7 +66,7 @@ def millstream_records(millstream_broker: EmbeddedBroker) -> Callable[..., list[
     that were read and the consumer's diagnosis.
     """
 
-    def wait(topic: str, count: int, *, timeout: float = 10.0, **settings: object) -> list[Record]:
+    def wait(topic: str, count: int, *, timeout: float = 10.0, **settings: Any) -> list[Record]:
         __tracebackhide__ = True
         from millstream.consumer import Consumer
 

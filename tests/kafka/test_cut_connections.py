@@ -26,13 +26,13 @@ from tests.waiting import SECONDS, soon_enough, until
 
 pytestmark = pytest.mark.timeout(600)  # hundreds of connections, one after the other
 T0 = TopicPartition("t", 0)
-SOON: dict[str, object] = {
+SOON: dict[str, Any] = {
     "reconnect_backoff_ms": 1,
     "reconnect_backoff_max_ms": 1,
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 1,
 }
-SHORT_FETCHES: dict[str, object] = {"fetch_max_wait_ms": 10}
+SHORT_FETCHES: dict[str, Any] = {"fetch_max_wait_ms": 10}
 """A coordinator that is looked up anew is asked for behind the fetch that waits."""
 LONG_MS = int(SECONDS * 1000)
 """Longer than any record takes: each answer to a fetch has one, and is cut at every byte."""
@@ -66,7 +66,7 @@ def cuts(proxy: FrameProxy, api: Api, skip: int = 0) -> Iterator[Cut]:
 
 @contextmanager
 def member(
-    proxy: FrameProxy, group: str, listener: RebalanceListener | None = None, **options: object
+    proxy: FrameProxy, group: str, listener: RebalanceListener | None = None, **options: Any
 ) -> Iterator[Consumer]:
     """Of a group that reads the topic from its beginning."""
     with Consumer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ from tests.waiting import SECONDS, until
 
 T0 = TopicPartition("t", 0)
 E = ErrorCode
-QUICK: dict[str, object] = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
-MEMBER: dict[str, object] = {
+QUICK: dict[str, Any] = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+MEMBER: dict[str, Any] = {
     **QUICK,
     "auto_offset_reset": "earliest",
     "heartbeat_interval_ms": 100,
@@ -49,7 +50,7 @@ def cluster() -> Iterator[MockCluster]:
 class Flow:
     """Numbered records, written and read; ``step`` sends one and waits until exactly that one has come."""
 
-    def __init__(self, cluster: MockCluster, **settings: object) -> None:
+    def __init__(self, cluster: MockCluster, **settings: Any) -> None:
         servers = cluster.bootstrap_servers
         self.producer = Producer(bootstrap_servers=servers, linger_ms=0, **QUICK)
         self.consumer = Consumer(bootstrap_servers=servers, group_id="g", **MEMBER | settings)

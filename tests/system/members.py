@@ -24,7 +24,7 @@ from millstream.model import TopicPartition
 from tests.waiting import SECONDS, until
 
 ROOT = Path(__file__).parents[2]
-QUICK: Mapping[str, object] = {
+QUICK: Mapping[str, Any] = {
     "auto_offset_reset": "earliest",
     "session_timeout_ms": 30_000,
     "heartbeat_interval_ms": 100,

@@ -31,7 +31,7 @@ def topic(bootstrap_servers: str, new_topic: NewTopic) -> str:
     return name
 
 
-def consumer(bootstrap_servers: str, **settings: object) -> AsyncConsumer:
+def consumer(bootstrap_servers: str, **settings: Any) -> AsyncConsumer:
     return AsyncConsumer(
         bootstrap_servers=bootstrap_servers,
         group_id=f"group-{uuid.uuid4().hex}",

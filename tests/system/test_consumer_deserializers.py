@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from typing import Any
 
 import fastavro
 import pytest
@@ -31,7 +32,7 @@ def partition(new_topic: NewTopic) -> TopicPartition:
     return TopicPartition(new_topic(), 0)
 
 
-def consumer_of(servers: str, partition: TopicPartition, **settings: object) -> Consumer:
+def consumer_of(servers: str, partition: TopicPartition, **settings: Any) -> Consumer:
     consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **settings)
     consumer.assign([partition])
     return consumer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -125,7 +126,11 @@ def test_no_such_partition(bootstrap_servers: str, topic: str) -> None:
 
 def test_waiting_for_fetch_min_bytes(bootstrap_servers: str, producer: Producer, topic: str) -> None:
     producer.send(topic, b"v").result(SECONDS)
-    settings = {"fetch_min_bytes": 1000, "fetch_max_wait_ms": 30_000, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {
+        "fetch_min_bytes": 1000,
+        "fetch_max_wait_ms": 30_000,
+        "auto_offset_reset": "earliest",
+    }
     with Consumer(bootstrap_servers=bootstrap_servers, **settings) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         until_says(consumer, "fetch_min_bytes (1000)", "fetch_max_wait_ms (30000)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,7 @@ def partition(new_topic: NewTopic, bootstrap_servers: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-def consumer_of(servers: str, group: str, partition: TopicPartition, **settings: object) -> Consumer:
+def consumer_of(servers: str, group: str, partition: TopicPartition, **settings: Any) -> Consumer:
     consumer = Consumer(
         bootstrap_servers=servers,
         group_id=group,

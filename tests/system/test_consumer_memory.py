@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def partition(new_topic: NewTopic, bootstrap_servers: str) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-def consumer_of(servers: str, partition: TopicPartition, **settings: object) -> Consumer:
+def consumer_of(servers: str, partition: TopicPartition, **settings: Any) -> Consumer:
     consumer = Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **settings)
     consumer.assign([partition])
     return consumer

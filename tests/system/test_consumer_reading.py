@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.system.members import read, read_offsets
 from tests.waiting import SECONDS, until
 
 EARLIEST = {"auto_offset_reset": "earliest"}
-ONE_AT_THE_END = {**EARLIEST, "fetch_max_wait_ms": 60_000}
+ONE_AT_THE_END: dict[str, Any] = {**EARLIEST, "fetch_max_wait_ms": 60_000}
 """However long it takes to look: at the end of a topic there is one fetch, and no second one after it."""
 
 

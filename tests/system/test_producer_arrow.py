@@ -245,7 +245,7 @@ def test_rows_of_batches_that_are_too_large_for_the_topic(bootstrap_servers: str
 @pytest.mark.usefixtures("compiled")
 def test_calls_that_share_a_batch_have_their_own_outcomes(bootstrap_servers: str, admin: Admin) -> None:
     name = make_topic(admin, 1, max_message_bytes=2000)
-    patient = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    patient: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
     with Producer(bootstrap_servers=bootstrap_servers, **patient) as producer:
         before = producer.send_arrow(name, numbers(25))
         failing = producer.send_arrow(name, pyarrow.record_batch({"value": [b"x" * 5000]}))

@@ -149,7 +149,7 @@ def test_callbacks_may_send_but_not_wait(bootstrap_servers: str, topic: str) -> 
     finished = threading.Event()
 
     # It lingers, so that there is a callback before there is an outcome: later, this thread would call it.
-    patient = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    patient: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
     with Producer(bootstrap_servers=bootstrap_servers, **patient) as producer:
 
         def callback(future: object) -> None:

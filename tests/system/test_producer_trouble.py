@@ -42,7 +42,7 @@ def producer(bootstrap_servers: str) -> Iterator[Producer]:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_acks(bootstrap_servers: str, topic: str, acks: object) -> None:
+def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
     with Producer(bootstrap_servers=bootstrap_servers, acks=acks) as producer:
         placed = [producer.send(topic, b"%d" % n, partition=0).result(SECONDS) for n in range(10)]
     assert [one.offset for one in placed] == ([-1] * 10 if acks == 0 else list(range(10)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Self, overload
+from typing import Self, Unpack, overload
 
 from millstream.admin import cluster as cluster_calls
 from millstream.admin import committed as committed_calls
@@ -34,6 +34,7 @@ from millstream.admin.values import (
 )
 from millstream.client.client import Client
 from millstream.config import AdminConfig
+from millstream.config.keywords import AdminKeywords
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
@@ -50,7 +51,9 @@ class Admin:
     names the item and what to do; its ``failures`` holds every error, by item.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminKeywords]
+    ) -> None:
         self._config = AdminConfig.from_settings(settings, keywords)
         self._client = Client(self._config)
         self._client.close_with(self)

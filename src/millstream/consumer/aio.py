@@ -11,8 +11,9 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
+from millstream.config.keywords import ConsumerKeywords
 from millstream.consumer.consumer import Consumer, session_of
 from millstream.consumer.decoding.records import Record, Records
 from millstream.consumer.listener import RebalanceListener
@@ -31,7 +32,9 @@ _CLOSE_SECONDS = 30.0
 class AsyncConsumer:
     """As ``Consumer``, with methods to await. One task at a time; ``wakeup`` may be called from any."""
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[ConsumerKeywords]
+    ) -> None:
         self._consumer = Consumer(settings, **keywords)
         self._session = session_of(self._consumer)
         self._session.remember_polls()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from millstream.client.blocking import Deadline
 from millstream.client.client import Client
 from millstream.config import ConsumerConfig
+from millstream.config.keywords import ConsumerKeywords
 from millstream.consumer import compiled_decoder as compiling
 from millstream.consumer.decoding import arrow
 from millstream.consumer.decoding.records import Record, Records
@@ -46,7 +47,9 @@ class Consumer:
     time; only ``wakeup`` may be called from others. Timeouts are in seconds.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[ConsumerKeywords]
+    ) -> None:
         config = ConsumerConfig.from_settings(settings, keywords)
         deserializers = Deserializers.of(
             deserializer(config.key_deserializer, "key_deserializer"),

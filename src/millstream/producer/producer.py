@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from sys import getrefcount
 from time import time as now_s
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from millstream import serde
 from millstream.client.blocking import Deadline
 from millstream.client.client import Client
 from millstream.client.cluster import PartitionInfo
 from millstream.config import ProducerConfig
+from millstream.config.keywords import ProducerKeywords
 from millstream.errors import MisuseError, SerializationError
 from millstream.model import Header
 from millstream.producer import lifecycle
@@ -44,7 +45,9 @@ class Producer:
     dotted names.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[ProducerKeywords]
+    ) -> None:
         config = ProducerConfig.from_settings(settings, keywords)
         self._config = config
         self._serialize_key = serde.serializer(config.key_serializer, "key_serializer")

@@ -40,19 +40,30 @@ def franz() -> list[str]:
     return [str(binary)]
 
 
+def pyright() -> list[str]:
+    """The command of pyright, installed in the version that its package-lock.json names."""
+    return ["node", str(_npm("pyright", HERE.parents[1] / "unit" / "typed") / "pyright" / "index.js")]
+
+
 def kafkajs() -> list[str]:
     """The command of the JavaScript program; NODE_PATH must lead to ``node_modules``."""
+    _npm("kafkajs", HERE / "kafkajs")
+    return ["node", str(HERE / "kafkajs" / "main.js")]
+
+
+def _npm(package: str, locked: Path) -> Path:
+    """The directory ``node_modules`` with a package, as the package-lock.json in ``locked`` says."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            not_run("kafkajs", f"{tool} is not on the PATH")
-    directory = CACHE / "kafkajs"
-    with _lock("kafkajs"):
-        if not (directory / "node_modules" / "kafkajs").is_dir():
+            not_run(package, f"{tool} is not on the PATH")
+    directory = CACHE / package
+    with _lock(package):
+        if not (directory / "node_modules" / package).is_dir():
             directory.mkdir(parents=True, exist_ok=True)
             for name in ("package.json", "package-lock.json"):
-                shutil.copy(HERE / "kafkajs" / name, directory / name)
-            _build("kafkajs", ["npm", "ci", "--no-audit", "--no-fund"], directory, dict(os.environ))
-    return ["node", str(HERE / "kafkajs" / "main.js")]
+                shutil.copy(locked / name, directory / name)
+            _build(package, ["npm", "ci", "--no-audit", "--no-fund"], directory, dict(os.environ))
+    return directory / "node_modules"
 
 
 def kcat() -> list[str]:

@@ -23,7 +23,7 @@ def _make(address: SinkAddress) -> Sink:
 def _missing(address: SinkAddress, _sink: Sink) -> str | None:
     from millstream.admin import Admin
 
-    with Admin(**address.settings) as admin:
+    with Admin(address.settings) as admin:
         topics = admin.list_topics()
     if address.rest in topics:
         return None
