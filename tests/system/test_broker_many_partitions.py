@@ -1,4 +1,4 @@
-"""Thousands of partitions in the broker: a fetch reads what has changed, not what its session holds."""
+"""Thousands of partitions: fetches and automatic commits cost what has changed, not what exists."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millstream import Consumer
 from millstream.broker.broker import Broker
 from millstream.broker.handlers.fetch import ParkedFetch
 from millstream.errors import ErrorCode
@@ -232,3 +233,29 @@ def test_a_deleted_topic_is_told_to_a_session(client: RawClient) -> None:
     assert session.fetch() == {}
     client.produce(TOPIC, b"value")
     assert [len(one.records) > 0 for one in session.fetch().values()] == [True]
+
+
+def test_automatic_commits_send_what_has_changed(broker: Broker, client: RawClient) -> None:
+    client.create_topic(TOPIC, 1000)
+
+    def committed() -> int:
+        return broker.services.groups._coordinator.counters.offsets_committed
+
+    with Consumer(
+        bootstrap_servers=broker.address,
+        group_id="g",
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=10,
+    ) as consumer:
+        consumer.subscribe([TOPIC])
+
+        def has_committed(count: int) -> bool:
+            return not consumer.poll(0.01) and committed() >= count
+
+        until(partial(has_committed, 1000), "all have a first offset")
+        for number in range(1, 4):
+            client.produce(TOPIC, b"value", partition=number)
+            until(lambda: len(consumer.poll(0.1)) == 1, "the record is here")
+            until(partial(has_committed, 1000 + number), "it is committed")
+            assert committed() == 1000 + number
+    assert committed() == 1003

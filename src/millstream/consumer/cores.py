@@ -23,7 +23,7 @@ from millstream.consumer.membership import values as member_events
 from millstream.consumer.membership.core import Membership
 from millstream.consumer.metrics import ConsumerMetrics
 from millstream.consumer.offsets.core import OffsetStore
-from millstream.consumer.offsets.values import CommitDone, CommittedFetched
+from millstream.consumer.offsets.values import CommitDone, CommittedFetched, Offsets
 from millstream.consumer.sends import Send
 from millstream.consumer.subscription import SubscriptionState
 from millstream.errors import BrokerError, ErrorCode, NetworkError
@@ -31,6 +31,10 @@ from millstream.errors import BrokerError, ErrorCode, NetworkError
 log = logging.getLogger("millstream.consumer")
 
 _REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+_COMMIT_ALL_MS = 600_000
+"""How often automatic commits repeat offsets that have not changed. A group without members, as of assign(),
+keeps an offset only for offsets.retention.minutes after its last commit."""
 
 
 class ConsumerCore(Protocol):
@@ -93,6 +97,7 @@ class ConsumerCores:
         self._pending: dict[tuple[str, int], Pending] = {}
         self._committed_for: dict[int, int] = {}
         self._coordinator_id: int | None = None
+        self._commit_all_at_ms = client.now_ms() + _COMMIT_ALL_MS
 
     def all(self) -> tuple[ConsumerCore, ...]:
         """The cores in the order in which to poll them."""
@@ -146,6 +151,15 @@ class ConsumerCores:
         return self.subscription.topics | {each.topic for each in self.positions.assignment()}
 
     # --- operations
+
+    def auto_commit_if_due(self, uncommitted: Callable[[], Offsets], now_ms: int) -> None:
+        """Commit automatically if it is time: what is ``uncommitted``, and now and then all offsets."""
+        if self.offsets is None:
+            return
+        if now_ms >= self._commit_all_at_ms:
+            self._commit_all_at_ms = now_ms + _COMMIT_ALL_MS
+            self.positions.forget_stored()
+        self.offsets.auto_commit_if_due(uncommitted, now_ms)
 
     def expect(self, kind: str, number: int) -> Pending:
         """Wait for the event that ends operation ``number`` of this kind."""
@@ -255,6 +269,7 @@ class ConsumerCores:
             else:
                 self.fetcher.set_committed(token, event.offsets, now_ms)
             return
+        self.positions.note_stored(event.offsets, certain=event.error is None)
         if event.commit_id in self.async_commits:
             callback = self.async_commits.pop(event.commit_id)
             if callback is not None:

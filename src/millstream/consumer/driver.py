@@ -209,13 +209,13 @@ class ConsumerDriver:
 
     # --- for the user's thread: polls
 
-    def begin_poll(self, consumed: Callable[[], Offsets]) -> None:
-        """The user is in poll(): commit ``consumed`` if an automatic commit is due."""
+    def begin_poll(self, uncommitted: Callable[[], Offsets]) -> None:
+        """The user is in poll(): commit what is ``uncommitted`` if an automatic commit is due."""
         with self.lock:
-            self._cores.metrics.poll_began(self._client.now_ms())
+            now_ms = self._client.now_ms()
+            self._cores.metrics.poll_began(now_ms)
             self.user_polled(waiting=True)
-            if self._offsets is not None:
-                self._offsets.auto_commit_if_due(consumed, self._client.now_ms())
+            self._cores.auto_commit_if_due(uncommitted, now_ms)
 
     def end_poll(self, entries: int) -> None:
         """The user leaves poll(), and has entered the consumer ``entries`` times so far.
@@ -341,12 +341,12 @@ class ConsumerDriver:
                 self.finished_commits.append((callback, CommitDone(0, {}, None)))
         self._client.wake()
 
-    def auto_commit(self, consumed: Callable[[], Offsets], timeout_ms: int) -> Pending | None:
-        """Commit ``consumed`` now if commits are automatic; None when there is nothing to wait for."""
+    def auto_commit(self, uncommitted: Callable[[], Offsets], timeout_ms: int) -> Pending | None:
+        """Commit what is ``uncommitted`` if commits are automatic; None when there is nothing to wait for."""
         with self.lock:
             if self._offsets is None:
                 return None
-            number = self._offsets.auto_commit_now(consumed, self._after(timeout_ms))
+            number = self._offsets.auto_commit_now(uncommitted, self._after(timeout_ms))
             return None if number is None else self._cores.expect("commit", number)
 
     def fetch_committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> Pending:

@@ -177,7 +177,8 @@ class Fetcher:
         if committed is None or committed.offset < 0:
             self._context.reset_or_report(state, NoOffsetForPartitionError([state.partition]))
             return
-        state.jump(FetchPosition(committed.offset, committed.leader_epoch), validate=True)
+        state.stored = FetchPosition(committed.offset, committed.leader_epoch)
+        state.jump(state.stored, validate=True)
 
     # -- searches
 

@@ -95,6 +95,8 @@ class PartitionState:
     """The follower to fetch from, which is closer than the leader (KIP-392)."""
     preferred_until_ms: int = 0
 
+    stored: FetchPosition | None = None
+    """The position that the group has committed, as far as is known."""
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     caught_up_since_ms: int | None = None
@@ -131,7 +133,7 @@ class PartitionState:
     def reset(self, strategy: ResetStrategy | None) -> None:
         """Forget the position, and find another one; None leaves that to the user."""
         self._move_to(FetchPhase.AWAITING_RESET)
-        self.position = None
+        self.position = self.stored = None
         self.strategy = strategy
 
     def validated(self) -> None:
@@ -145,6 +147,7 @@ class PartitionState:
         self.caught_up_since_ms = None
         self.succeeded()
         self.touch()
+        self._attention.moved[self] = None
 
     def lead_by(self, leader: Leader | None) -> None:
         """Note the leader. A new one may lack what the old one had: the position is validated."""
@@ -181,6 +184,7 @@ class PartitionState:
         assert offset >= self.position.offset, f"{self.partition}: back from {self.position} to {offset}"
         if offset > self.position.offset:
             self.position = FetchPosition(offset, leader_epoch)
+            self._attention.moved[self] = None
 
     # -- requests
 
@@ -258,11 +262,13 @@ class PartitionState:
 
 
 class Attention:
-    """The partitions that have changed, that wait for a time, and that have failed."""
+    """The partitions that have changed, that wait for a time, that have failed, and that have moved."""
 
     def __init__(self) -> None:
         self.failed: dict[PartitionState, None] = {}
         """Those with an error for the user."""
+        self.moved: dict[PartitionState, None] = {}
+        """Those whose position may not be committed yet."""
         self.sources_changed = True
         """Whether partitions may be fetched from other nodes than before."""
         self._touched: dict[PartitionState, None] = {}

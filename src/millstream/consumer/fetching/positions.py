@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from millstream.client.cluster import Cluster
@@ -50,6 +50,7 @@ class Positions:
             state = self._states.pop(partition, None)
             if state is not None:
                 self.attention.failed.pop(state, None)
+                self.attention.moved.pop(state, None)
                 self.attention.sources_changed = True
                 state.touch()
 
@@ -158,11 +159,33 @@ class Positions:
 
         Those that are being validated, too: whoever reads on from there validates them by their epoch again.
         """
-        return {
-            state.partition: OffsetAndMetadata(state.position.offset, "", state.position.leader_epoch)
-            for state in self._states.values()
-            if state.position is not None and state.phase in _KNOWN
-        }
+        return _offsets(self._states.values())
+
+    def moved(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Of ``consumed``, what the group has not committed yet, as far as is known."""
+        moved = self.attention.moved
+        for state in [state for state in moved if state.position and state.position == state.stored]:
+            del moved[state]
+        return _offsets(moved)
+
+    def is_stored(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether the group has committed this offset already, as far as is known."""
+        state = self._states.get(partition)
+        return state is not None and state.stored == (offset.offset, offset.leader_epoch)
+
+    def note_stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, certain: bool) -> None:
+        """The group has committed these offsets; or, if not ``certain``, it is unknown what it has now."""
+        for partition, offset in offsets.items():
+            state = self._states.get(partition)
+            if state is not None:
+                state.stored = FetchPosition(offset.offset, offset.leader_epoch) if certain else None
+                self.attention.moved[state] = None
+
+    def forget_stored(self) -> None:
+        """Take everything for uncommitted, so that all offsets are committed once more."""
+        for state in self._states.values():
+            state.stored = None
+            self.attention.moved[state] = None
 
     def lag(self, partition: TopicPartition) -> int | None:
         """The distance from the position to the end of the log, if it is known."""
@@ -177,6 +200,15 @@ class Positions:
         if state is None:
             raise MisuseError(f"{partition} is not assigned to this consumer")
         return state
+
+
+def _offsets(states: Iterable[PartitionState]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The positions of those that have one."""
+    return {
+        state.partition: OffsetAndMetadata(state.position.offset, "", state.position.leader_epoch)
+        for state in states
+        if state.position is not None and state.phase in _KNOWN
+    }
 
 
 def _is_other_topic(known: bytes, found: bytes) -> bool:

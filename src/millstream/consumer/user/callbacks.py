@@ -31,12 +31,16 @@ class UserCallbacks:
     """Runs the callbacks of one consumer, and the automatic commits that must precede them."""
 
     def __init__(
-        self, driver: ConsumerDriver, waits: UserWaits, consumed: Callable[[], Offsets], auto_commit_s: float
+        self,
+        driver: ConsumerDriver,
+        waits: UserWaits,
+        uncommitted: Callable[[], Offsets],
+        auto_commit_s: float,
     ) -> None:
-        """``consumed``: the offsets to commit. ``auto_commit_s``: how long to wait for that on_revoked."""
+        """``uncommitted``: the offsets to commit. ``auto_commit_s``: how long to wait for that on_revoked."""
         self._driver = driver
         self._waits = waits
-        self._consumed = consumed
+        self._uncommitted = uncommitted
         self._auto_commit_s = auto_commit_s
         self.is_running = False
         """Whether a rebalance callback is running."""
@@ -79,7 +83,7 @@ class UserCallbacks:
             return True
         if self._commit is None or self._commit.event is not event:
             limit = self._closing or self._waits.deadline(self._auto_commit_s)
-            pending = driver.auto_commit(self._consumed, limit.remaining_ms)
+            pending = driver.auto_commit(self._uncommitted, limit.remaining_ms)
             self._commit = _CommitBefore(event, pending, limit)
         commit = self._commit
 
@@ -152,6 +156,6 @@ class UserCallbacks:
 
     def commit_automatically(self, deadline: Deadline) -> None:
         """Commit what was consumed, if enable_auto_commit is on, and wait. A failure is only logged."""
-        pending = self._driver.auto_commit(self._consumed, deadline.remaining_ms)
+        pending = self._driver.auto_commit(self._uncommitted, deadline.remaining_ms)
         if pending is not None:
             self._waits.wait(lambda: pending.is_done or None, deadline, interruptible=False)

@@ -78,6 +78,13 @@ class UserProgress:
         """The offsets to commit: those after the last record that the user has seen."""
         return self.iteration.correct(self._positions.consumed())
 
+    def uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """As ``consumed``, without what the group has committed already: what automatic commits send."""
+        found = self.iteration.correct(self._positions.moved())
+        return {
+            where: offset for where, offset in found.items() if not self._positions.is_stored(where, offset)
+        }
+
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that the user sees; None while it is unknown."""
         offset = self._positions.position(partition)

@@ -43,7 +43,9 @@ class ConsumerSession:
         self.is_closed = False
         self.waits = UserWaits(client, self.driver)
         auto_commit_ms = min(config.default_api_timeout_ms, config.max_poll_interval_ms)
-        self.callbacks = UserCallbacks(self.driver, self.waits, self.progress.consumed, auto_commit_ms / 1000)
+        self.callbacks = UserCallbacks(
+            self.driver, self.waits, self.progress.uncommitted, auto_commit_ms / 1000
+        )
         self.calls = UserCalls(self.driver, self.waits, self.callbacks, self.progress)
         self._deserializers = deserializers
         self._remembers_polls = False
@@ -87,7 +89,7 @@ class ConsumerSession:
         self._last_poll = Records()
         if self.driver.subscription.mode is SubscriptionMode.NONE:
             raise MisuseError("nothing to poll: call subscribe() or assign() first")
-        self.driver.begin_poll(self.progress.consumed)
+        self.driver.begin_poll(self.progress.uncommitted)
         try:
             records = self._take_or_wait(consumer, max_records, deadline)
         finally:
