@@ -13,9 +13,11 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
+from millstream.wire.messages.fetch import FetchRequest
 from millstream.wire.messages.group_offsets import OffsetCommitRequest
 from millstream.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.schema import Request
+from tests.sim.fetches import Fetches
 from tests.sim.invariants import Holder, Invariants
 from tests.sim.logs import Logs
 from tests.sim.network import FIRST_PORT, Network, Slot
@@ -36,7 +38,9 @@ class Cluster:
         settings: GroupSettings,
         node_count: int,
         versions: Mapping[int, int],
+        *,
         has_topic_ids: bool,
+        has_sessions: bool,
     ) -> None:
         self.world = world
         self.network = network
@@ -49,6 +53,7 @@ class Cluster:
         self.is_sequential = True
         """Whether a connection's requests are handled one after the other, as Apache Kafka does."""
         self.logs = Logs(world, self.nodes, versions, has_topic_ids)
+        self._fetches = Fetches(self.logs, self.nodes, has_sessions=has_sessions)
         self.topics = self.logs.topics
         self.log: list[GroupRecord] = []
         self.slowest_write_ms = 4
@@ -74,6 +79,9 @@ class Cluster:
         )
 
     def handle(self, node_id: int, request: Request, slot: Slot, caller: Caller, host: Holder) -> None:
+        if isinstance(request, FetchRequest):
+            self._fetches.handle(node_id, request, slot)
+            return
         if self.logs.answer(node_id, request, slot):
             return
         if isinstance(request, FindCoordinatorRequest):

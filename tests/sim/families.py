@@ -30,7 +30,7 @@ def chaos(scenario: Scenario) -> None:
     scenario.until_healed(scenario.network, slowest_ms=rng.choice((4, 8, 60)))
     for _ in range(rng.randint(1, 4)):
         scenario.start(scenario.draw_habits())
-    end_ms = rng.randint(6_000, 15_000)
+    end_ms = rng.randint(5_000, 12_000)
     pace_ms = rng.choice((300, 700, 1_500))
     drawn = rng.sample(faults.FAULTS, k=rng.randint(3, len(faults.FAULTS)))
     while scenario.world.now_ms < end_ms:

@@ -32,7 +32,7 @@ def fault(weight: int = 1) -> Callable[[Fault], Fault]:
 @fault(weight=2)
 def join(scenario: Scenario) -> None:
     """A new member starts."""
-    if len(scenario.living) < 7:
+    if len(scenario.living) < 5:
         scenario.start(scenario.draw_habits())
 
 

@@ -1,4 +1,4 @@
-"""The topics' logs, as far as a consumer sees them: what brokers answer to Metadata, Fetch and ListOffsets.
+"""The topics' logs, as far as a consumer sees them: what brokers answer to Metadata and ListOffsets.
 
 Every partition gets a batch of five records every 800 ms, until production ends. All brokers have all of
 them; the leader of a partition is the first of them that is up.
@@ -13,14 +13,6 @@ from typing import Final
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
 from millstream.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from millstream.wire.messages.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
 from millstream.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -38,22 +30,14 @@ from millstream.wire.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from millstream.wire.records.batches import RecordData, encode_batch
 from millstream.wire.schema import ZERO_UUID, Request, Response
 from tests.sim.network import FIRST_PORT, Slot
 from tests.sim.wire import ranges
 from tests.sim.world import World
 
-_BATCH: Final = 5
-_EVERY_MS: Final = 800
-_LARGEST: Final = 12
-"""How many batches an answer has for a partition at most."""
-_EPOCH_MS: Final = 1_700_000_000_000
-_TEMPLATE: Final = encode_batch(
-    [RecordData(n, _EPOCH_MS, None, b"v") for n in range(_BATCH)], partition_leader_epoch=0
-)
+BATCH: Final = 5
+EVERY_MS: Final = 800
 _LATEST: Final = -1
-_FIRST_ID_VERSION: Final = 13
 
 
 class Logs:
@@ -65,7 +49,7 @@ class Logs:
         self._nodes = nodes
         self._versions = versions
         self._has_ids = has_ids
-        self._names: dict[bytes, str] = {}
+        self.names: dict[bytes, str] = {}
         self._ends_ms: int | None = None
         self.elections = 0
         """How often leaders have moved without a crash."""
@@ -75,7 +59,7 @@ class Logs:
     def end_offset(self) -> int:
         """Where each of the logs ends."""
         now_ms = self.world.now_ms
-        return (now_ms if self._ends_ms is None else min(now_ms, self._ends_ms)) // _EVERY_MS * _BATCH
+        return (now_ms if self._ends_ms is None else min(now_ms, self._ends_ms)) // EVERY_MS * BATCH
 
     @property
     def has_ended(self) -> bool:
@@ -95,14 +79,14 @@ class Logs:
         return next((node_id for node_id in order if self._nodes[node_id] % 2), order[0])
 
     @property
-    def _leader_epoch(self) -> int:
+    def leader_epoch(self) -> int:
         return sum(self._nodes) + self.elections
 
     def _topic_id(self, topic: str) -> bytes:
         if not self._has_ids:
             return ZERO_UUID
         topic_id = hashlib.md5(topic.encode(), usedforsecurity=False).digest()
-        self._names[topic_id] = topic
+        self.names[topic_id] = topic
         return topic_id
 
     def elect(self) -> None:
@@ -113,9 +97,6 @@ class Logs:
 
     def answer(self, node_id: int, request: Request, slot: Slot) -> bool:
         """Answer what concerns no group; False if it does."""
-        if isinstance(request, FetchRequest):
-            self._fetch(node_id, request, slot, self.world.now_ms + request.max_wait_ms)
-            return True
         handler = _HANDLERS.get(type(request))
         if handler is None:
             return False
@@ -150,7 +131,7 @@ class Logs:
                 error_code=0,
                 partition_index=number,
                 leader_id=self.leader(TopicPartition(name, number)),
-                leader_epoch=self._leader_epoch,
+                leader_epoch=self.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )
@@ -165,7 +146,7 @@ class Logs:
         for topic in request.topics:
             answers = []
             for each in topic.partitions:
-                error = self._error(node_id, TopicPartition(topic.name, each.partition_index))
+                error = self.error(node_id, TopicPartition(topic.name, each.partition_index))
                 offset = self.end_offset() if each.timestamp == _LATEST else 0
                 answers.append(
                     ListOffsetsPartitionResponse(
@@ -180,7 +161,7 @@ class Logs:
         for topic in request.topics:
             answers = [
                 EpochEndOffset(
-                    error_code=self._error(node_id, TopicPartition(topic.topic, each.partition)),
+                    error_code=self.error(node_id, TopicPartition(topic.topic, each.partition)),
                     partition=each.partition,
                     leader_epoch=each.leader_epoch,
                     end_offset=self.end_offset(),
@@ -190,62 +171,10 @@ class Logs:
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
         return OffsetForLeaderEpochResponse(topics=topics)
 
-    def _error(self, node_id: int, partition: TopicPartition) -> int:
+    def error(self, node_id: int, partition: TopicPartition) -> int:
         if not self._has(partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE if self.leader(partition) == node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    # ---- fetches ----
-
-    def _fetch(self, node_id: int, request: FetchRequest, slot: Slot, until_ms: int) -> None:
-        """Answer at once if there is anything to tell, else when there is or when the time is up."""
-        topics = [
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[self._read(node_id, slot, topic, each) for each in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-        now_ms = self.world.now_ms
-        has_news = any(part.records or part.error_code for topic in topics for part in topic.partitions)
-        if has_news or now_ms >= until_ms:
-            slot.reply(FetchResponse(responses=topics))
-            return
-        next_ms = (now_ms // _EVERY_MS + 1) * _EVERY_MS
-        self.world.later(min(next_ms, until_ms) - now_ms, self._fetch, node_id, request, slot, until_ms)
-
-    def _read(self, node_id: int, slot: Slot, topic: FetchTopic, wanted: FetchPartition) -> PartitionData:
-        name = self._names.get(topic.topic_id, "") if slot.version >= _FIRST_ID_VERSION else topic.topic
-        partition = TopicPartition(name, wanted.partition)
-        end, offset = self.end_offset(), wanted.fetch_offset
-        error = self._error(node_id, partition)
-        if not name:
-            error = ErrorCode.UNKNOWN_TOPIC_ID
-        elif not error and -1 < wanted.current_leader_epoch < self._leader_epoch:
-            error = ErrorCode.FENCED_LEADER_EPOCH
-        elif not error and not 0 <= offset <= end:
-            error = ErrorCode.OFFSET_OUT_OF_RANGE
-        records = b"" if error else _batches(offset, end)
-        return PartitionData(
-            partition_index=wanted.partition,
-            error_code=error,
-            high_watermark=-1 if error else end,
-            last_stable_offset=-1 if error else end,
-            log_start_offset=0,
-            aborted_transactions=None,
-            records=records,
-        )
-
-
-def _batches(offset: int, end: int) -> bytes:
-    """The batches from the one with this offset on."""
-    first = offset // _BATCH * _BATCH
-    if first >= end:
-        return b""
-    tail = _TEMPLATE[8:]
-    last = min(end, first + _LARGEST * _BATCH)
-    return b"".join(base.to_bytes(8, "big") + tail for base in range(first, last, _BATCH))
 
 
 _HANDLERS: Final[Mapping[type[Request], Callable[..., Response]]] = {

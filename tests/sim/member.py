@@ -167,6 +167,7 @@ class Member:
         """From now on, one of its cores fails whenever it is used."""
 
         def fail(now_ms: int) -> None:
+            self.let_go(self.held.copy())  # nothing is handed out from now on
             raise RuntimeError("a core was made to fail")
 
         self.is_broken = True

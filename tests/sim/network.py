@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from millstream.broker.groups.outcome import Caller
 from millstream.net.connection import FrameHandler
 from millstream.wire.frames import decode_request, encode_response
+from millstream.wire.messages.group_offsets import OffsetCommitRequest
 from millstream.wire.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -152,7 +153,7 @@ class Connection:
             self._reactor.turn(lambda: self._handler.frame_received(memoryview(frame)))
 
     def close(self, error: Exception | None = None) -> None:
-        """Close the client's end. What was sent still arrives."""
+        """Close the client's end. What was sent still arrives, but for commits."""
         if not self.is_open:
             return
         self.is_open = False
@@ -185,13 +186,17 @@ class Connection:
             if _may_haunt(request) and self.world.chance(self.network.ghost_probability):
                 self.world.later(self.world.rng.randint(20, 800), self._haunt, slot, request)
             return
-        if not self._broker_lives():
+        if not self._broker_lives() or self._comes_too_late(request):
             return
         if self.cluster.is_sequential and self._slots:
             self._waiting.append((slot, request))
             return
         self._slots.append(slot)
         self._handle(slot, request)
+
+    def _comes_too_late(self, request: Request) -> bool:
+        """Commits end with their connection: the client relies on that, and sends newer ones elsewhere."""
+        return not self.is_open and isinstance(request, OffsetCommitRequest)
 
     def _haunt(self, slot: Slot, request: Request) -> None:
         """A request that everybody had given up arrives. Its answer goes nowhere."""
@@ -213,10 +218,11 @@ class Connection:
         while slots and slots[0].response is not None:
             slot = slots.popleft()
             self._reply(slot)
-            if self._waiting and self._broker_lives():
+            while self._waiting and not slots and self._broker_lives():
                 following, request = self._waiting.popleft()
-                slots.append(following)
-                self._handle(following, request)
+                if not self._comes_too_late(request):
+                    slots.append(following)
+                    self._handle(following, request)
 
     def _reply(self, slot: Slot) -> None:
         if not self.is_open or self._is_dumb() or not self._broker_lives():

@@ -54,13 +54,19 @@ class Scenario:
         self.is_mixed = rng.random() < 0.3
         self.strategy = rng.choice(_STRATEGIES)
         self.has_statics = rng.random() < 0.4
-        versions = draw_versions(rng) if self.is_mixed else {}
+        versions = draw_versions(rng, has_statics=self.has_statics) if self.is_mixed else {}
         self.network = Network(self.world)
         self.invariants = Invariants(self.world)
         settings = GroupSettings(group_initial_rebalance_delay_ms=rng.choice((0, 100, 500)))
-        nodes, has_ids = rng.randint(1, 3), rng.random() < 0.85
         self.cluster = Cluster(
-            self.world, self.network, self.invariants, settings, nodes, versions, has_topic_ids=has_ids
+            self.world,
+            self.network,
+            self.invariants,
+            settings,
+            rng.randint(1, 3),
+            versions,
+            has_topic_ids=rng.random() < 0.85,
+            has_sessions=rng.random() < 0.7,
         )
         self.network.brokers = self.cluster
         self.invariants.cluster = self.cluster

@@ -297,9 +297,7 @@ class User(RebalanceListener):
         with self._callback():
             has_left = self._leave_in_callback()
             if Fidget.POSITION in self._habits.fidgets and not has_left:
-                with suppress(MillstreamTimeoutError, WakeupError):
-                    for partition in partitions:
-                        consumer.position(partition, timeout=0.2)
+                self._find_positions(partitions)
         self.view |= added
         if not any(isinstance(event, Lost) for event in member.driver.callbacks):
             generation = member.membership.metadata.generation_id
@@ -307,16 +305,27 @@ class User(RebalanceListener):
             self._invariants.handed_over(member, partitions, generation)
             member.held |= added
 
+    def _find_positions(self, partitions: list[TopicPartition]) -> None:
+        try:
+            for partition in partitions:
+                self._consumer.position(partition, timeout=0.2)
+        except WakeupError:
+            self._heard()
+        except MillstreamTimeoutError:
+            return
+
     def on_revoked(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         if not self.view.issuperset(partitions):
             self._invariants.fail(f"{self._member.name} must give up {partitions} and has {self.view}")
+        is_stored = self._habits.commits is CommitMode.AUTO and self._habits.close_ms > 0
         try:
             with self._callback(), suppress(*_PASSING):
                 if self._habits.commits in (CommitMode.SYNC, CommitMode.BOTH):
                     self._commit_now(timeout_ms=1_000)
+                    is_stored = True
                 self._leave_in_callback()
         finally:
-            self._take_back(partitions, in_order=True)
+            self._take_back(partitions, is_stored=is_stored)
             self._member.let_go(partitions)
 
     def on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
@@ -324,10 +333,9 @@ class User(RebalanceListener):
         if not self.view.issuperset(partitions):
             self._invariants.fail(f"{self._member.name} loses {partitions} and has {self.view}")
         with self._callback():
-            self._take_back(partitions, in_order=False)
+            self._take_back(partitions, is_stored=False)
 
-    def _take_back(self, partitions: list[TopicPartition], *, in_order: bool) -> None:
-        is_stored = in_order and self._habits.commits is not CommitMode.ASYNC and self._habits.close_ms > 0
+    def _take_back(self, partitions: list[TopicPartition], *, is_stored: bool) -> None:
         for partition in partitions:
             self.view.discard(partition)
             self._paused.discard(partition)

@@ -32,9 +32,13 @@ _LOWEST: Final = {
 """Older ones of a group have no static members, and no defence against ghosts of first joins."""
 
 
-def draw_versions(rng: random.Random) -> dict[int, int]:
-    """The newest versions of a broker that is older than this client."""
-    return {api.key: rng.randint(low, api.max_version) for api, low in _LOWEST.items()}
+def draw_versions(rng: random.Random, *, has_statics: bool) -> dict[int, int]:
+    """The newest versions of a broker that is older than this client.
+
+    A static leader that is back is not told that it leads before KIP-814: no one notices new partitions.
+    """
+    drawn = {api.key: rng.randint(low, api.max_version) for api, low in _LOWEST.items()}
+    return drawn | {JOIN_GROUP.key: JOIN_GROUP.max_version} if has_statics else drawn
 
 
 def ranges(newest: Mapping[int, int]) -> dict[int, tuple[int, int]]:

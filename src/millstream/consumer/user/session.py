@@ -103,6 +103,7 @@ class ConsumerSession:
         driver = self.driver
         while True:
             self.waits.check_wakeup()
+            driver.check()
             self.callbacks.run_commits()
             if driver.callbacks and not self._run_rebalances(consumer, deadline):
                 return Records()
