@@ -243,6 +243,12 @@ class Settings:
         return _readers(cls).keys()
 
     @classmethod
+    def knows(cls, spelling: str) -> bool:
+        """Return whether this is the name of a setting, in any spelling."""
+        name = spelling.replace(".", "_")
+        return name in _readers(cls) or name in cls.aliases()
+
+    @classmethod
     def declared(cls) -> list[Declared]:
         """Return the settings that were declared with ``setting``, in the order of their declaration."""
         return [

@@ -26,7 +26,8 @@ PROTOCOLS: Final = {
     "SHORT": "SASL_SSL",
 }
 """TLS; client certificates required; an expired certificate; one that is not valid yet; one for another host
-name; all mechanisms over TLS; all without TLS; sessions of a second."""
+name; all mechanisms over TLS; all without TLS; and sessions of two seconds, as Kafka accepts no login within
+a second of the last."""
 
 USER: Final = "alice"
 PASSWORD: Final = 'al,ice="secret"'
@@ -35,7 +36,7 @@ SCRAM_USERS: Final = tuple(
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
 )
 SCRAM_PASSWORD: Final = "scram-secret"
-SESSION_MS: Final = 1000
+SESSION_MS: Final = 2000
 _MODULES: Final = "org.apache.kafka.common.security"
 _LOGINS: Final = {
     "plain": f"{_MODULES}.plain.PlainLoginModule required "
@@ -104,9 +105,8 @@ def secured_settings(certificates: Certificates) -> dict[str, object]:
     for listener in ("expired", "future", "other"):
         settings[f"listener.name.{listener}.ssl.keystore.type"] = "PEM"
         settings[f"listener.name.{listener}.ssl.keystore.location"] = certificates.store(listener)
-    for listener in ("login", "open", "short"):
-        for mechanism, line in _LOGINS.items():
+    for mechanism, line in _LOGINS.items():
+        for listener in ("login", "open", "short"):
             settings[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = line
-    for mechanism in _LOGINS:
         settings[f"listener.name.short.{mechanism}.connections.max.reauth.ms"] = SESSION_MS
     return settings

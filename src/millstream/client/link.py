@@ -35,7 +35,14 @@ from millstream.client.setup.listener import ListenerCheck
 from millstream.client.setup.security import ClientSecurity
 from millstream.client.setup.steps import Ready, log_in, set_up
 from millstream.config import ClientConfig
-from millstream.errors import AuthenticationError, BrokerError, ConfigError, MillstreamError, NetworkError
+from millstream.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConfigError,
+    MillstreamError,
+    NetworkError,
+    SaslAuthenticationFailedError,
+)
 from millstream.net.connect import Address, PendingConnection
 from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Callback, Reactor, Timer
@@ -241,7 +248,7 @@ class Link:
         assert self.versions is not None, "a session belongs to a connection that is ready"
         self.requests.hold()
         steps = log_in(self.broker, self.versions, self._security)
-        self._exchange = Exchange(self._reactor, steps, self.write, self._renewed, self.abort)
+        self._exchange = Exchange(self._reactor, steps, self.write, self._renewed, self._not_renewed)
         deadline_ms = self._reactor.now_ms() + self._settings.request_timeout_ms
         self._renewal_timer = self._reactor.call_at(deadline_ms, self._setup_timed_out)
         self._exchange.start()
@@ -252,6 +259,12 @@ class Link:
         self._metrics.reauthentications += 1
         self._plan_renewal(lifetime_ms)
         self.requests.release()
+
+    def _not_renewed(self, error: MillstreamError) -> None:
+        """A wrong password is final. Anything else may be cured, or told better, by a new connection."""
+        if not isinstance(error, SaslAuthenticationFailedError):
+            error = NetworkError(f"{self.broker}: the login was not renewed: {error}")
+        self.abort(error)
 
     def _cancel_renewal(self) -> None:
         if self._renewal_timer is not None:

@@ -114,9 +114,8 @@ def read(settings: Mapping[str, object], ranges: Ranges, count: int) -> RecordsR
 
 def _consumer_settings(settings: Mapping[str, object]) -> dict[str, object]:
     """The client settings of the console, for a consumer without a group."""
-    shared = ClientConfig.names()
     return {
-        **{name: value for name, value in settings.items() if name.replace(".", "_") in shared},
+        **{name: value for name, value in settings.items() if ClientConfig.knows(name)},
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": "false",
         "fetch.max.bytes": 4 << 20,

@@ -96,4 +96,5 @@ def _with_client_settings(text: str, command: str, typed: Sequence[str]) -> str:
 def _client_settings() -> set[str]:
     from millstream.config import ConsumerConfig, ProducerConfig
 
-    return {*ConsumerConfig.names(), *ProducerConfig.names()}
+    configs = (ConsumerConfig, ProducerConfig)
+    return {name for config in configs for name in (*config.names(), *config.aliases())}

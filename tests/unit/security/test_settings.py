@@ -9,6 +9,8 @@ import pytest
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from millstream.config.security import SecuritySettings
 from millstream.errors import ConfigError
+from millstream.spark.load.settings import LoadSettings
+from millstream.spark.source.options import read_options
 
 LINE = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hidden";'
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
@@ -132,3 +134,16 @@ def test_every_setting_whose_name_says_secret_is_declared_as_one() -> None:
 def test_an_address_as_providers_show_it() -> None:
     shown = config({"bootstrap.servers": "SASL_SSL://pkc-1.eu.confluent.cloud:9092, SSL://b:1"})
     assert [str(address) for address in shown.bootstrap_servers] == ["pkc-1.eu.confluent.cloud:9092", "b:1"]
+
+
+def test_the_settings_of_loads_and_of_the_source_do_not_show_them() -> None:
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": LINE}
+    nothing: Any = None
+    load = LoadSettings(nothing, topics=["t"], group_id="g", sink=nothing, properties=given)
+    source = read_options(
+        {"subscribe": "t", "kafka.bootstrap.servers": "h:1"}
+        | {f"kafka.{name}": given[name] for name in given},
+        streaming=False,
+    )
+    assert source.settings["sasl.jaas.config"] == LINE
+    assert "hidden" not in repr((load, source))

@@ -72,9 +72,11 @@ def about(sentence: str, option: Option | None = None, **more: Any) -> Mapping[s
     return {"help": sentence, "option": option, **more}
 
 
-def setting(default: Any, sentence: str, option: Option | None = None, **more: Any) -> Any:
-    """A field with a default, and what is known of it."""
-    return field(default=default, metadata=about(sentence, option, **more))
+def setting(
+    default: Any, sentence: str, option: Option | None = None, *, secret: bool = False, **more: Any
+) -> Any:
+    """A field with a default, and what is known of it. One that may hold a ``secret`` is not in the repr."""
+    return field(default=default, repr=not secret, metadata=about(sentence, option, **more))
 
 
 def declared(settings: type[Any]) -> list[Setting]:

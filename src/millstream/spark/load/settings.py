@@ -251,7 +251,10 @@ class LoadSettings(Shaping):
         client_setting="group.instance.id",
     )
     properties: Mapping[str, object] | None = setting(
-        None, "Settings of the load's consumers, under Kafka's names.", Option(names=("--property",))
+        None,
+        "Settings of the load's consumers, under Kafka's names.",
+        Option(names=("--property",)),
+        secret=True,
     )
     observer: Observer | None = setting(  # noqa: RUF009 - a field
         None, "Called as observer(point, detail) at each `Point` of a cycle; its errors end the load."

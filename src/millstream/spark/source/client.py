@@ -28,10 +28,7 @@ class SourceClient:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         settings = dict(options.settings)
-        admins = AdminConfig.names()
-        self._admin = Admin(
-            {name: value for name, value in settings.items() if name.replace(".", "_") in admins}
-        )
+        self._admin = Admin({name: value for name, value in settings.items() if AdminConfig.knows(name)})
         group = {} if options.group_id is None else {"group.id": options.group_id}
         always = {"enable.auto.commit": "false", "allow.auto.create.topics": "false"}
         self._consumer = Consumer({**settings, **group, **always})

@@ -71,7 +71,7 @@ class SourceOptions:
     """Options that were read and checked. Each field with ``_option`` declares one."""
 
     streaming: bool
-    settings: Mapping[str, object]
+    settings: Mapping[str, object] = field(repr=False)
     """A consumer's settings under Kafka's names, without the group."""
     group_id: str | None
     ignored: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ def check_names(given: Mapping[str, str]) -> None:
         known = [*_BY_LOWER_CASE, *(f"{_KAFKA}{each}" for each in ("bootstrap.servers", "group.id"))]
         # The most common mistake: a Kafka setting without its prefix.
         prefixed = f"{_KAFKA}{name.lower()}"
-        if name.lower().replace(".", "_") in ConsumerConfig.names():
+        if ConsumerConfig.knows(name.lower()):
             raise ConfigError(f"unknown option {name}: Kafka's settings begin with kafka., use {prefixed}")
         hint = did_you_mean(name.lower(), known, show=lambda near: _BY_LOWER_CASE.get(near, near), cutoff=0.3)
         raise ConfigError(f"unknown option {name}{hint and ': '}{hint}")

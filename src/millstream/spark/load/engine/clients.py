@@ -57,11 +57,7 @@ class ClientSettings:
     @property
     def admin(self) -> dict[str, Any]:
         """For the admin client."""
-        known = {
-            name: value
-            for name, value in self._given.items()
-            if name.replace(".", "_") in AdminConfig.names()
-        }
+        known = {name: value for name, value in self._given.items() if AdminConfig.knows(name)}
         return {"client.id": "millstream-load", **known, **self._own}
 
     @property
