@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
+from millstream.client.targets import CoordinatorOf, Node
 from millstream.config import ConsumerConfig
 from millstream.consumer.assignors.base import ClusterView
 from millstream.consumer.fetching import events as fetch_events
@@ -104,6 +105,15 @@ class ConsumerCores:
         # The membership after the offsets: a commit may tell it to look for the coordinator.
         group = () if self.offsets is None or self.membership is None else (self.offsets, self.membership)
         return (*group, self.fetcher)
+
+    def node_id(self, send: Send) -> int | None:
+        """The broker that a request is for; None for any."""
+        if isinstance(send.target, Node):
+            return send.target.node_id
+        if not isinstance(send.target, CoordinatorOf):
+            return None
+        assert self.membership is not None and self.membership.coordinator is not None, "it was found"
+        return self.membership.coordinator.node_id
 
     # --- topics
 

@@ -18,7 +18,7 @@ from millstream.client.chance import chance
 from millstream.client.client import Client
 from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
-from millstream.client.targets import CoordinatorOf, Node
+from millstream.client.targets import CoordinatorOf
 from millstream.config import ConsumerConfig
 from millstream.consumer.cores import ConsumerCore, ConsumerCores, Pending
 from millstream.consumer.decoding.records import Records
@@ -42,10 +42,6 @@ _ROUNDS = 20
 """How often the cores may answer each other in one poll; more would be a bug of ours."""
 
 
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class ConsumerDriver:
     """The cores of one consumer, between the I/O thread and the user's thread.
 
@@ -58,7 +54,7 @@ class ConsumerDriver:
         client: Client,
         config: ConsumerConfig,
         *,
-        wall_clock_ms: Callable[[], int] = _wall_clock_ms,
+        wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         chance: Callable[[], float] = chance,
     ) -> None:
         self._client = client
@@ -126,7 +122,7 @@ class ConsumerDriver:
 
     def _send(self, core: ConsumerCore, send: Send) -> None:
         self._client.send(
-            self._node_id(send),
+            self._cores.node_id(send),
             send.request_type,
             send.build,
             partial(self._received, core, send.token),
@@ -135,14 +131,6 @@ class ConsumerDriver:
             channel=Channel.COORDINATOR if isinstance(send.target, CoordinatorOf) else Channel.DATA,
             max_version=send.max_version,
         )
-
-    def _node_id(self, send: Send) -> int | None:
-        if isinstance(send.target, Node):
-            return send.target.node_id
-        if not isinstance(send.target, CoordinatorOf):
-            return None
-        assert self._member is not None and self._member.coordinator is not None, "it was found"
-        return self._member.coordinator.node_id
 
     def _received(self, core: ConsumerCore, token: int, response: Any) -> None:
         self._work(core.receive, token, response, self._client.now_ms())
@@ -408,4 +396,4 @@ class ConsumerDriver:
                 self._send(self._member, due)
         for send in sends:
             ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - no one waits
-            self._client.send(self._node_id(send), send.request_type, send.build, ignore, ignore)
+            self._client.send(self._cores.node_id(send), send.request_type, send.build, ignore, ignore)
