@@ -100,7 +100,8 @@ class SqliteSink:
                 " remade, low, gap_end, PRIMARY KEY (name, group_id, topic, partition))"
             )
             database.execute(
-                "CREATE TABLE IF NOT EXISTS lost (group_id, topic, partition, start, end, reason, at)"
+                "CREATE TABLE IF NOT EXISTS lost "
+                "(group_id, topic, partition, start, end, reason, at, topic_id)"
             )
 
     def standing(
@@ -126,9 +127,18 @@ class SqliteSink:
         with self._database() as database:
             self._advance(database, ROWS, cycle)
             database.executemany(
-                "INSERT INTO lost VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO lost VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (cycle.group_id, x.topic, x.partition, x.start, x.end, str(x.reason), str(x.noticed_at))
+                    (
+                        cycle.group_id,
+                        x.topic,
+                        x.partition,
+                        x.start,
+                        x.end,
+                        x.reason,
+                        str(x.noticed_at),
+                        x.topic_id,
+                    )
                     for x in cycle.lost
                 ],
             )
@@ -185,8 +195,8 @@ class SqliteSink:
         with self._database() as database:
             found = database.execute("SELECT * FROM lost WHERE group_id = ?", (group_id,)).fetchall()
         return [
-            LostRange(topic, partition, start, end, Loss(reason), datetime.fromisoformat(at))
-            for _, topic, partition, start, end, reason, at in found
+            LostRange(topic, partition, start, end, Loss(reason), datetime.fromisoformat(at), topic_id)
+            for _, topic, partition, start, end, reason, at, topic_id in found
         ]
 
     def readmit(

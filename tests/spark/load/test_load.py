@@ -18,6 +18,7 @@ from millstream.errors import (
 from millstream.model import RESET_METADATA, TopicPartition
 from millstream.spark.load import Detail, Load, Point
 from millstream.spark.load.decisions.commit_metadata import read_commit_metadata
+from millstream.spark.load.status import status
 from millstream.spark.planning.ranges import OffsetRange
 from millstream.spark.sinks.base import Cycle, SinkError
 from tests.conftest import NewTopic
@@ -221,7 +222,11 @@ def test_a_skip_is_followed_and_recorded(
     report = new_load(topic).run_once()
     assert [(one.start, one.end, str(one.reason)) for one in report.lost] == [(10, 25, "skipped")]
     assert [(one.start, one.end) for one in sink.lost(group)] == [(10, 25)]
-    assert sink.positions() == offsets(topic, 0, 0, 10) + offsets(topic, 0, 25, 30)
+    admin.reset_offsets(group, offset=20, topics=topic)
+    assert new_load(topic).run_once().records == 10, "a part of it is loaded after all"
+    left = status(admin, sink, group, [topic]).lost
+    assert [(one.start, one.end, str(one.reason)) for one in left] == [(10, 20, "skipped")]
+    assert sink.positions() == offsets(topic, 0, 0, 10) + offsets(topic, 0, 20, 30)
 
 
 def test_a_skip_that_a_consumer_made_is_refused(

@@ -284,6 +284,18 @@ class CommitRules(OnASite):
         assert later.sink.lost("another group") == []
         assert offsets(site.rows()) == list(range(100, 120))
 
+    def test_lost_ranges_of_a_recreated_topic_and_those_loaded_later_are_recorded(
+        self, site: Site, driver: Driver
+    ) -> None:
+        """Of the same offsets, told apart by the topic's id and the reason."""
+        first = LostRange(TOPIC, 0, 5, 7, Loss.SKIPPED, NOON, TOPIC_ID)
+        other = replace(first, topic_id=REMADE_ID, noticed_at=NOON + timedelta(seconds=1))
+        loaded = replace(first, reason=Loss.LOADED, noticed_at=NOON + timedelta(seconds=2))
+        driver.load(step(0, 0, 10), lost=(first,))
+        driver.load(step(0, 10, 12), lost=(other,))
+        driver.load(step(0, 5, 7), lost=(loaded,))
+        assert another(site).sink.lost("lake") == [first, other, loaded]
+
 
 def _at_once(calls: list[object]) -> list[BaseException | None]:
     """Run all calls at the same time, each in a thread; what each raised."""

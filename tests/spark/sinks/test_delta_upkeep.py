@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from millstream.spark.sinks.base import Position, SinkError, Standing
+from millstream.spark.sinks.base import Loss, LostRange, Position, SinkError, Standing
+from millstream.spark.sinks.delta import lost
 from millstream.spark.sinks.delta.sink import DeltaSink
 from tests.spark.sinks.driving import (
+    NOON,
     RAW_TABLES,
     ROWS_SCHEMA,
     TABLES,
@@ -232,3 +235,17 @@ def test_two_that_make_the_table_at_once(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(DeltaTable, "create", late)
     Driver(DeltaSink(path), TABLES).prepared().load(step(0, 0, 3))
     assert offsets(rows(path)) == [0, 1, 2]
+
+
+def test_lost_ranges_of_an_earlier_version(path: Path) -> None:
+    """Its table had no topic ids: the column is added, and its ranges are kept."""
+    columns = [field for field in lost.SCHEMA if field.name != "topic_id"]
+    before = LostRange("orders", 0, 5, 7, Loss.SKIPPED, NOON)
+    row = {"group_id": "lake", "cycle_id": "c", **asdict(before)}
+    write_deltalake(f"{path}_lost", pa.Table.from_pylist([row], pa.schema(columns)))
+    assert DeltaSink(path).lost("lake") == [before]
+    now = replace(before, topic_id="id2", noticed_at=NOON + timedelta(seconds=1))
+    driver = Driver(DeltaSink(path)).prepared()
+    driver.load(step(0, 7, 9), lost=(now,))
+    driver.load(step(0, 9, 10), lost=(now,))
+    assert DeltaSink(path).lost("lake") == [before, now]

@@ -6,10 +6,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millstream.spark.sinks.base import Position, SchemaConflictError, SinkError, SinkRefusedError
+from millstream.spark.sinks.base import (
+    Loss,
+    LostRange,
+    Position,
+    SchemaConflictError,
+    SinkError,
+    SinkRefusedError,
+)
 from millstream.spark.sinks.postgres.sink import PostgresSink
 from tests.spark.sinks.driving import TABLES, Driver, nowhere, offsets, step
 from tests.spark.sinks.postgres_site import PostgresSite
@@ -161,3 +170,26 @@ def test_a_table_whose_rows_are_hidden(site: PostgresSite, driver: Driver) -> No
     finally:
         sink.close()
         site.run(f"DROP OWNED BY {loader}; DROP ROLE {loader}")
+
+
+def test_lost_ranges_of_an_earlier_version(site: PostgresSite) -> None:
+    """Its table had no topic ids: they are added, and its ranges are kept."""
+    site.run(
+        "CREATE TABLE {}.orders_lost (group_id text NOT NULL, topic text NOT NULL, "
+        '"partition" integer NOT NULL, '
+        "start_offset bigint NOT NULL, end_offset bigint NOT NULL, reason text NOT NULL, "
+        "noticed_at timestamptz NOT NULL, cycle_id text NOT NULL, "
+        'PRIMARY KEY (group_id, topic, "partition", start_offset, end_offset, reason))',
+        only_schema=True,
+    )
+    site.run(
+        "INSERT INTO {}.orders_lost "
+        "VALUES ('lake', 'orders', 0, 5, 7, 'skipped', '2026-03-01 12:00+00', 'c')",
+        only_schema=True,
+    )
+    before = LostRange("orders", 0, 5, 7, Loss.SKIPPED, datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert site.sink().lost("lake") == [before]
+    now = replace(before, topic_id="id2", noticed_at=before.noticed_at + timedelta(seconds=1))
+    another(site).load(step(0, 7, 9), lost=(now,))
+    another(site).load(step(0, 9, 10), lost=(now,))
+    assert site.sink().lost("lake") == [before, now]

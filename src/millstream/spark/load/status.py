@@ -9,6 +9,7 @@ from typing import Any
 from millstream.admin import Admin
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import Author, author_of, read_commit_metadata
+from millstream.spark.load.decisions.losses import still_lost
 from millstream.spark.load.decisions.starts import Refusal, Rules, Situation, Start, decide, progress_of
 from millstream.spark.load.engine.planning import other_groups, situation_of
 from millstream.spark.load.engine.topics import LoadedTopics
@@ -93,7 +94,7 @@ def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> Lo
             others=others.get(one.topic, frozenset()),
         )
         found.append(_partition(situation, decide(situation, rules), rules, said))
-    return LoadStatus(group_id, sink.name, tuple(found), tuple(sink.lost(group_id)))
+    return LoadStatus(group_id, sink.name, tuple(found), tuple(still_lost(sink.lost(group_id))))
 
 
 def _stable_ends(

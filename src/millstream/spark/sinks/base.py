@@ -183,12 +183,14 @@ class Position(NamedTuple):
 
 
 class Loss(StrEnum):
-    """Why a range of offsets was never loaded."""
+    """Why a range of offsets was not loaded, or that it was loaded after all."""
 
     RETENTION = "retention"
     """The broker deleted it before it was loaded."""
     SKIPPED = "skipped"
     """The group's offset was moved forward past it."""
+    LOADED = "loaded"
+    """It was recorded as lost, and was loaded later: see ``load.decisions.losses``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,8 @@ class LostRange:
     end: int
     reason: Loss
     noticed_at: datetime
+    topic_id: str = ""
+    """The topic's id (hexadecimal); empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +323,8 @@ class Sink(Protocol):
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         """Delete what tasks wrote for a cycle that is not committed, as far as possible; never raises."""
 
-    def lost(self, group_id: str) -> list[LostRange]: ...
+    def lost(self, group_id: str) -> list[LostRange]:
+        """All that commits have recorded of this group, in the order in which it was noticed."""
 
     def readmit(
         self, positions: Sequence[Position], written: Iterable[Written], at: Callable[[str], None]

@@ -9,7 +9,7 @@ from millstream.admin import LogDirDescription, ReplicaSize, TopicDescription
 from millstream.client.cluster import PartitionInfo
 from millstream.errors import ClusterAuthorizationFailedError, UnknownTopicOrPartitionError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from millstream.spark.sinks.base import Progress, Sink, Standing
+from millstream.spark.sinks.base import LostRange, Progress, Sink, Standing
 
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 ID_HEX = "00000000000000000000000000000001"
@@ -85,6 +85,9 @@ class FakeSink:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Standing]:
         return {one: self.progress.get(one, Standing(None, None)) for one in partitions}
+
+    def lost(self, group_id: str) -> list[LostRange]:
+        return []
 
     def other_groups(self, group_id: str, topics: Iterable[str]) -> Mapping[str, frozenset[str]]:
         return {topic: self.others.get(topic, frozenset()) for topic in topics}

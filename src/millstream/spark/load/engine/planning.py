@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from millstream.errors import DataLostError, LoadFailedError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.cycles import Backlog
+from millstream.spark.load.decisions.losses import goes_back, loaded_again
 from millstream.spark.load.decisions.starts import (
     Refusal,
     Rules,
@@ -22,7 +23,7 @@ from millstream.spark.load.decisions.starts import (
     progress_of,
 )
 from millstream.spark.load.engine.topics import LoadedTopics, LogBounds
-from millstream.spark.sinks.base import Advance, LostRange, Progress, Sink, Standing
+from millstream.spark.sinks.base import Advance, Cycle, Loss, LostRange, Progress, Sink, Standing, Written
 from millstream.spark.sinks.capabilities import FindsRangeStart, ListsGroups
 
 _PAST_ANY_OFFSET: Final = 1 << 62
@@ -96,7 +97,7 @@ class LoadPlan:
     def lost(self, now: datetime) -> tuple[LostRange, ...]:
         """What will never be loaded once the anchors are committed."""
         return tuple(
-            LostRange(*one, lost.start, lost.end, lost.reason, now)
+            LostRange(*one, lost.start, lost.end, lost.reason, now, topic_id=self.seen[one].topic_id)
             for one in self.anchors
             for lost in self.starts[one].lost
         )
@@ -217,6 +218,18 @@ class Planner:
     def sizes(self, plan: LoadPlan) -> Mapping[TopicPartition, float]:
         """Average bytes per offset of each partition, where known."""
         return self._topics.sizes(plan.seen)
+
+    def cycle(
+        self, cycle_id: str, advances: Sequence[Advance], written: Sequence[Written], now: datetime
+    ) -> Cycle:
+        """The cycle to commit; it records what it loads of ranges that were recorded as lost."""
+        group_id = self._rules.group_id
+        recorded = self._sink.lost(group_id) if goes_back(advances) else ()
+        loaded = tuple(
+            LostRange(*step.where, start, end, Loss.LOADED, now, step.topic_id)
+            for step, start, end in loaded_again(recorded, advances)
+        )
+        return Cycle(group_id, cycle_id, tuple(advances), tuple(written), loaded)
 
     def still_holds(self, plan: LoadPlan, partitions: Iterable[TopicPartition]) -> bool:
         """Whether the topics of these partitions are still the ones that were planned for."""

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from millstream import errors
 from millstream.errors import (
     Action,
+    AuthenticationError,
     BrokerError,
     ClusterAuthorizationFailedError,
     DataLostError,
@@ -69,6 +70,7 @@ _PERMANENT: Final = (
     MissingExtraError,
     SchemaConflictError,
     SinkRefusedError,
+    AuthenticationError,
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
     InconsistentGroupProtocolError,

@@ -296,7 +296,7 @@ class LoadRun:
         if not self._member.seal():
             raise CycleAborted
         self._state = "committing"
-        cycle = Cycle(self._context.group_id, cycle_id, advances, tuple(written))
+        cycle = self._planner.cycle(cycle_id, advances, written, datetime.now(UTC))
         self._context.sink.commit(cycle, self._between_tables(detail))
         written.clear()  # committed: not to be abandoned, whatever fails from here on
         seconds = time.monotonic() - began

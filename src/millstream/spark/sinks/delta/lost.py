@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import Schema
 
-from millstream.spark.sinks.base import Loss, LostRange, SinkError
+from millstream.spark.sinks.base import Cycle, Loss, LostRange, SinkError
 from millstream.spark.sinks.delta.parquet.files import Shape, TableWriter
 from millstream.spark.sinks.delta.parquet.reading import read_rows
-from millstream.spark.sinks.delta.schema import create
+from millstream.spark.sinks.delta.schema import create, fit
 from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table
 
 SCHEMA: Final = pa.schema(
@@ -25,6 +25,7 @@ SCHEMA: Final = pa.schema(
         ("reason", pa.string()),
         ("noticed_at", pa.timestamp("us", "UTC")),
         ("cycle_id", pa.string()),
+        ("topic_id", pa.string()),
     ]
 )
 
@@ -35,12 +36,14 @@ class LostRanges:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def add(self, group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> None:
-        """Add these ranges; those that are there already stay as they are."""
+    def add(self, cycle: Cycle, lost: Sequence[LostRange]) -> None:
+        """Add these ranges of a cycle; those that are there already stay as they are."""
+        group_id, cycle_id = cycle.group_id, cycle.cycle_id
         if not lost:
             return
         if not self._table.exists:
             create(self._table, Schema.from_arrow(SCHEMA))
+        fit(self._table, Schema.from_arrow(SCHEMA), allowed=True)  # an earlier version kept no topic ids
         writers: list[TableWriter] = []
 
         def decide(snapshot: DeltaSnapshot) -> CommitPlan | None:
@@ -78,8 +81,8 @@ class LostRanges:
         return [_lost(row) for row in rows if row["group_id"] == group_id]
 
 
-def _key(one: LostRange) -> tuple[str, int, int, int, Loss]:
-    return one.topic, one.partition, one.start, one.end, one.reason
+def _key(one: LostRange) -> tuple[str, int, int, int, Loss, str]:
+    return one.topic, one.partition, one.start, one.end, one.reason, one.topic_id
 
 
 def _batch(group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> pa.RecordBatch:
@@ -89,4 +92,4 @@ def _batch(group_id: str, cycle_id: str, lost: Sequence[LostRange]) -> pa.Record
 
 def _lost(row: dict[str, Any]) -> LostRange:
     where = row["topic"], row["partition"], row["start"], row["end"]
-    return LostRange(*where, Loss(row["reason"]), row["noticed_at"])
+    return LostRange(*where, Loss(row["reason"]), row["noticed_at"], row.get("topic_id") or "")

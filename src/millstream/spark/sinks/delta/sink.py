@@ -21,6 +21,7 @@ from millstream.errors import ConfigError, MisuseError
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import (
     Cycle,
+    Loss,
     LostRange,
     Position,
     Progress,
@@ -197,12 +198,13 @@ class DeltaSink:
         for table, files in ((self._rows, rows), (self._rejected, rejected)):
             if files and (snapshot := table.look()) is not None:  # before the first of two commits
                 self._check_fit(table, snapshot, files)
-        self._lost.add(cycle.group_id, cycle.cycle_id, cycle.lost)
+        self._lost.add(cycle, [one for one in cycle.lost if one.reason is not Loss.LOADED])
         if tables.rejected is not None:
             steps = [Step.rejected(advance) for advance in cycle.advances]
             self._advance(self._rejected, cycle, steps, rejected)
             at("between tables")
         self._advance(self._rows, cycle, [Step.rows(advance) for advance in cycle.advances], rows)
+        self._lost.add(cycle, [one for one in cycle.lost if one.reason is Loss.LOADED])
 
     def _compare(self, cycle: Cycle) -> None:
         """Find most conflicts before anything is written."""

@@ -62,8 +62,8 @@ _STALE_REJECTED: Final = sql.SQL(
     '(SELECT FROM {} WHERE group_id <> %s AND table_name = %s AND topic = %s AND "partition" = %s)'
 )
 _LOST: Final = sql.SQL(
-    'INSERT INTO {} (group_id, topic, "partition", start_offset, end_offset, reason, noticed_at, cycle_id) '
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+    'INSERT INTO {} (group_id, topic, "partition", start_offset, end_offset, reason, noticed_at, cycle_id, '
+    "topic_id) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 )
 
 
@@ -264,7 +264,8 @@ class CycleCommit:
 
     def _lost_row(self, lost: LostRange) -> list[object]:
         offsets = [lost.topic, lost.partition, lost.start, lost.end]
-        return [self._cycle.group_id, *offsets, lost.reason.value, lost.noticed_at, self._cycle.cycle_id]
+        found = [lost.reason.value, lost.noticed_at, self._cycle.cycle_id, lost.topic_id]
+        return [self._cycle.group_id, *offsets, *found]
 
     # -- afterwards
 

@@ -247,13 +247,14 @@ class PostgresSink:
 def _read_lost(connection: Connection, name: TableName, group_id: str) -> list[LostRange]:
     found = connection.execute(
         psycopg.sql.SQL(
-            'SELECT topic, "partition", start_offset, end_offset, reason, noticed_at FROM {} '
+            'SELECT topic, "partition", start_offset, end_offset, reason, noticed_at, '
+            "coalesce(to_jsonb(l) ->> 'topic_id', '') FROM {} AS l "  # earlier versions lack this column
             "WHERE group_id = %s ORDER BY noticed_at, topic, 2, start_offset"
         ).format(placed(name.lost)),
         [group_id],
     )
     rows: list[tuple[Any, ...]] = found.fetchall()
     return [
-        LostRange(topic, partition, start, end, Loss(reason), noticed_at)
-        for topic, partition, start, end, reason, noticed_at in rows
+        LostRange(topic, partition, start, end, Loss(reason), noticed_at, topic_id)
+        for topic, partition, start, end, reason, noticed_at, topic_id in rows
     ]

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from millstream.spark.sinks.base import SchemaConflictError, Tables, label_column
 from millstream.spark.sinks.postgres.database import Connection
-from millstream.spark.sinks.postgres.names import MOST_BYTES, PROGRESS, REJECTED, TableName, placed
+from millstream.spark.sinks.postgres.names import LOST, MOST_BYTES, PROGRESS, REJECTED, TableName, placed
 from millstream.spark.sinks.postgres.partitions import check_partitions
 from millstream.spark.sinks.postgres.relations import Relation, check_fit, read_columns, read_relation
 from millstream.spark.sinks.postgres.types import column_type
@@ -30,8 +30,13 @@ _LOST: Final = sql.SQL(
     "CREATE TABLE IF NOT EXISTS {} ("
     'group_id text NOT NULL, topic text NOT NULL, "partition" integer NOT NULL, '
     "start_offset bigint NOT NULL, end_offset bigint NOT NULL, reason text NOT NULL, "
-    "noticed_at timestamptz NOT NULL, cycle_id text NOT NULL, "
-    'PRIMARY KEY (group_id, topic, "partition", start_offset, end_offset, reason))'
+    "noticed_at timestamptz NOT NULL, cycle_id text NOT NULL, topic_id text NOT NULL DEFAULT '', "
+    'PRIMARY KEY (group_id, topic, "partition", start_offset, end_offset, reason, topic_id))'
+)
+_LOST_KEY: Final = "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'"
+_LOST_OF_EARLIER_VERSIONS: Final = sql.SQL(
+    "ALTER TABLE {} ADD COLUMN topic_id text NOT NULL DEFAULT '', DROP CONSTRAINT {}, "
+    'ADD PRIMARY KEY (group_id, topic, "partition", start_offset, end_offset, reason, topic_id)'
 )
 
 
@@ -66,9 +71,17 @@ def prepare(connection: Connection, name: TableName, tables: Tables) -> None:
         connection.execute(forget, [name.table])
     else:
         _fit(connection, name, name.table, tables.rows, relation, add=tables.add_columns)
-    connection.execute(_LOST.format(name.lost))
+    _prepare_lost(connection, name)
     if tables.rejected is not None:
         _prepare_rejected(connection, name, tables.rejected)
+
+
+def _prepare_lost(connection: Connection, name: TableName) -> None:
+    connection.execute(_LOST.format(name.lost))
+    if "topic_id" not in (read_columns(connection, name, name.table + LOST) or ()):
+        (key,) = connection.execute(_LOST_KEY, [name.lost.as_string(connection)]).fetchone() or (None,)
+        altered = _LOST_OF_EARLIER_VERSIONS.format(name.lost, sql.Identifier(str(key)))
+        connection.execute(altered)
 
 
 def _prepare_rejected(connection: Connection, name: TableName, schema: pa.Schema) -> None:

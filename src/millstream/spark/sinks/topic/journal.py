@@ -6,7 +6,7 @@ It has one partition; keys and values are JSON:
 |-|-|
 | identity, output, group, topic, partition, a random word | which producer id this partition's records have |
 | progress, output, group, topic, partition | ``Entry`` |
-| lost, output, group, topic, partition, start, end, reason | when it was noticed |
+| lost, output, group, topic, partition, start, end, reason, topic id | when it was noticed |
 
 ``output`` is the id of the output topic: a recreated one has no progress. No two identities have the same
 key, so compaction keeps all of them, and the first one counts for every driver.
@@ -117,9 +117,10 @@ class Journal:
             self.entries[where] = entry = Entry.from_json(value)
             self._words.add(entry.word)
         elif kind == "lost":
-            start, end, reason = more
+            start, end, reason, *topic_id = more  # earlier versions kept no topic ids
             at = datetime.fromisoformat(value["noticed_at"])
-            self.lost.setdefault(json.dumps(key), LostRange(topic, partition, start, end, Loss(reason), at))
+            lost = LostRange(topic, partition, start, end, Loss(reason), at, *topic_id)
+            self.lost.setdefault(json.dumps(key), lost)
 
     def entry(self, where: TopicPartition) -> Entry | None:
         """The state of a partition: without progress if it only has an identity, None without one."""
@@ -151,7 +152,8 @@ class Journal:
         self._log.append(self._where, records, before.identity, before.sequence)
 
     def _lost_key(self, lost: LostRange) -> list[Any]:
-        return ["lost", *self._scope, lost.topic, lost.partition, lost.start, lost.end, lost.reason.value]
+        offsets = [lost.topic, lost.partition, lost.start, lost.end]
+        return ["lost", *self._scope, *offsets, lost.reason.value, lost.topic_id]
 
 
 def _record(key: list[Any], value: dict[str, Any]) -> OutputRecord:

@@ -31,6 +31,7 @@ from millstream.spark.reading.schema import rejected_schema
 from millstream.spark.sinks.base import (
     Advance,
     Cycle,
+    Loss,
     LostRange,
     Position,
     SinkError,
@@ -186,7 +187,8 @@ class TopicSink:
         for step in steps:
             self._compare(journal, step)
         rejected, rows = (rows_of(cycle.written, rejected=each) for each in (True, False))
-        left = list(cycle.lost)
+        lost = [one for one in cycle.lost if one.reason is not Loss.LOADED]  # with the first partition
+        loaded = [one for one in cycle.lost if one.reason is Loss.LOADED]  # with its own rows
         for step in steps:
             where = step.where
             entry = journal.entry(where) or self._identify(journal, where)
@@ -194,10 +196,11 @@ class TopicSink:
             part = PartitionCommit(
                 self._open(), journal, self._output, cycle, step, trusted=held is not None and held == entry
             )
-            done = part.run(entry, rejected.get(where, ()), rows.get(where, ()), left)
+            lost += [one for one in loaded if (one.topic, one.partition) == where]
+            done = part.run(entry, rejected.get(where, ()), rows.get(where, ()), lost)
+            lost = []
             if part.is_sure:
                 self._held[cycle.group_id, where] = done
-            left = []
 
     def _compare(self, journal: Journal, step: Advance) -> None:
         standing = self._standing(journal, step.where)
