@@ -37,6 +37,7 @@ sinks-postgresql
 sinks-topic
 spark
 broker
+broker-security
 testing
 cli
 console

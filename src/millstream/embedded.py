@@ -34,7 +34,8 @@ class EmbeddedBroker:
     ``data``: the directory of the topics; without it they are deleted at the end.
     ``listen``: the address, or listeners as ``NAME://host:port``; port 0 takes any free one.
     ``settings``: Kafka's broker settings by their names.
-    ``allow_remote``: accept a ``listen`` that other machines can reach.
+    ``allow_remote``: accept a ``listen`` that other machines can reach, without a login.
+    ``security``: TLS, a login by SCRAM and ACLs; ``client_settings`` then has what clients need.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class EmbeddedBroker:
         *,
         settings: Mapping[str, object] | None = None,
         allow_remote: bool = False,
+        security: bool = False,
     ) -> None:
         self._given_data = None if data is None else Path(data)
         self._listen = listen
         self._settings = dict(settings or {})
         self._allow_remote = allow_remote
+        self._security = security
         self._temporary: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: dict[str, str] = {}
@@ -64,6 +67,18 @@ class EmbeddedBroker:
         if not self._addresses:
             raise ClosedError("the embedded broker is not running: use it in a with block, or call start()")
         return self._addresses
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings of clients, by Kafka's names, for millstream's and for confluent-kafka's.
+
+        With ``security`` they log in as ``admin``, who may do everything.
+        """
+        if not self._security:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        from millstream.broker.security.bootstrap import client_settings
+
+        return client_settings(self.data, self.bootstrap_servers)
 
     @property
     def data(self) -> Path:
@@ -129,6 +144,7 @@ class EmbeddedBroker:
             "listen": self._listen,
             "settings": self._settings,
             "allow_remote": self._allow_remote,
+            "security": self._security,
         }
         assert process.stdin is not None and process.stdout is not None, "both are pipes"
         process.stdin.write(json.dumps(order).encode() + b"\n")

@@ -40,6 +40,19 @@ def millstream_broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def millstream_secure_broker() -> Iterator[EmbeddedBroker]:
+    """An embedded broker with TLS, a login and ACLs, for the test session.
+
+    ``millstream_secure_broker.client_settings`` has what a client needs to log in as ``admin``; other users
+    and their ACLs are made with ``Admin``, or with any other Kafka client.
+    """
+    from millstream.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(security=True) as broker:
+        yield broker
+
+
 @pytest.fixture
 def millstream_topic(millstream_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new topic, named after the test, and deleted after it.

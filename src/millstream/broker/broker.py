@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,11 @@ from millstream.broker.log.files import Files
 from millstream.broker.request_context import RequestContext
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
+from millstream.broker.security.users import UserKey
 from millstream.broker.server import BrokerServer
 from millstream.broker.services import Services
 from millstream.broker.settings import BrokerSettings
+from millstream.security.sasl.scram import ScramCredential
 from millstream.wire.schema import Request, Response
 
 log = logging.getLogger("millstream.broker")
@@ -39,6 +42,8 @@ class Broker:
         self.reactor = self.services.reactor
         self.listeners: tuple[Listener, ...] = ()
         """Where clients can connect, with the actual ports, after ``start``."""
+        self.client_properties: Path | None = None
+        """The file with the settings of clients, if the broker made itself secure."""
         self._server = BrokerServer(
             self.reactor,
             self.dispatch,
@@ -51,10 +56,43 @@ class Broker:
         )
         self._stopping = False
 
-    def start(self, listen: str, *, allow_remote: bool = False) -> None:
+    @staticmethod
+    def launch(
+        data: Path, properties: Mapping[str, object], listen: str, *, allow_remote: bool, secure: bool
+    ) -> Broker:
+        """Make a broker from Kafka's settings, and start it.
+
+        ``secure``: with TLS, a login and ACLs, for which everything is in the data directory afterwards.
+        """
+        if not secure:
+            broker = Broker(data, BrokerSettings.from_properties(properties))
+            broker.start(listen, allow_remote=allow_remote)
+            return broker
+        from millstream.broker.security import bootstrap
+
+        named = listen if "://" in listen else f"SASL_SSL://{listen}"
+        listeners = BrokerSettings.from_properties(properties).served_listeners(named)
+        hosts = {
+            each.host for listener in listeners for each in (listener.address, listener.advertised) if each
+        }
+        made = bootstrap.secure_settings(data, hosts)
+        broker = Broker(data, BrokerSettings.from_properties({**made, **properties}))
+        broker.start(named, allow_remote=allow_remote, first_user=bootstrap.first_user(data))
+        first = broker.listeners[0]
+        broker.client_properties = bootstrap.write_client_properties(data, first.advertised or first.address)
+        return broker
+
+    def start(
+        self,
+        listen: str,
+        *,
+        allow_remote: bool = False,
+        first_user: tuple[UserKey, ScramCredential] | None = None,
+    ) -> None:
         """Open the data directory and listen. When this returns, clients can connect; ``run`` serves them.
 
         ``listen``: ``host:port``, or listeners with names; the setting ``listeners`` goes before it.
+        ``first_user``: stored before anyone can connect, unless there is a user of this name.
         """
         settings, users = self.services.settings, self.services.scram_users
         listeners = settings.served_listeners(listen)
@@ -64,6 +102,8 @@ class Broker:
         for security in securities:
             check_remote(security.listener, authenticates=security.authenticates, allow_remote=allow_remote)
         self.services.open()
+        if first_user is not None and self.services.scram_users.get(*first_user[0]) is None:
+            self.services.scram_users.change(dict([first_user]))
         self.listeners = tuple(map(self._server.listen, securities))
         shown = ", ".join(map(str, self.listeners))
         log.info("listening on %s, data in %s", shown, self.services.data_directory)

@@ -1,8 +1,8 @@
 """The broker as a child process: reads its arguments from standard input, answers with its address, serves.
 
-Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote"}`` in, ``{"listeners"}`` (addresses
-by name) or ``{"error"}`` out. The end of standard input means that the parent is gone: the broker then stops
-cleanly.
+Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote", "security"}`` in, ``{"listeners"}``
+(addresses by name) or ``{"error"}`` out. The end of standard input means that the parent is gone: the broker
+then stops cleanly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 from millstream.broker.broker import Broker
-from millstream.broker.settings import BrokerSettings
 from millstream.errors import MillstreamError
 from millstream.net.reactor import READABLE
 
@@ -41,9 +40,13 @@ def _start(order: dict[str, object]) -> Broker:
     settings = order["settings"]
     if not isinstance(settings, dict):
         raise ValueError("settings must be an object")
-    broker = Broker(Path(str(order["data"])), BrokerSettings.from_properties(settings))
-    broker.start(str(order["listen"]), allow_remote=bool(order["allow_remote"]))
-    return broker
+    return Broker.launch(
+        Path(str(order["data"])),
+        settings,
+        str(order["listen"]),
+        allow_remote=bool(order["allow_remote"]),
+        secure=bool(order["security"]),
+    )
 
 
 def _stop_at_end(broker: Broker) -> None:

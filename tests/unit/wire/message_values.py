@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from millstream.wire import apis, messages
+from millstream.wire import apis, consumer_protocol, messages
 from millstream.wire.fields import Field
 from millstream.wire.schema import Data, Message, Request, Response, Struct
 
@@ -25,7 +25,8 @@ def all_messages() -> list[type[Message]]:
     for module in pkgutil.iter_modules(messages.__path__):
         importlib.import_module(f"{messages.__name__}.{module.name}")
     declared = [*Request.__subclasses__(), *Response.__subclasses__(), *Data.__subclasses__()]
-    return [message for message in declared if message.__module__.startswith(messages.__name__)]
+    places = (messages.__name__, consumer_protocol.__name__)
+    return [message for message in declared if message.__module__.startswith(places)]
 
 
 def api_messages() -> list[type[Request] | type[Response]]:

@@ -7,6 +7,7 @@ Pipelined requests and unsent answers have a limit.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -68,7 +69,7 @@ class ClientConnection:
         self.sasl = security.new_session()
         self._tls_principal = security.principal_of(transport)
         first_frames = min(security.settings.sasl_server_max_receive_size, server.max_request_bytes)
-        self.remote_host: str = transport.sock.getpeername()[0]
+        self.remote_host = address_as_in_java(transport.sock.getpeername()[0])
         self.local_address: tuple[str, int] = transport.sock.getsockname()[:2]
         self._waiting: deque[RequestContext] = deque()
         self.connection = FrameConnection(
@@ -184,6 +185,16 @@ class ClientConnection:
             if context.on_abandoned is not None and not context.done:
                 context.on_abandoned()
         self._server.client_closed(self, error)
+
+
+def address_as_in_java(host: str) -> str:
+    """Return an IP address as Java writes it, and ACLs and Kafka's tools with it: IPv6 without ``::``."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
 def _check_size(frame: memoryview) -> None:

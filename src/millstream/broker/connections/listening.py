@@ -86,7 +86,8 @@ def check_remote(listener: Listener, *, authenticates: bool, allow_remote: bool)
     if not allow_remote:
         raise ConfigError(
             f"{host} can be reached from other machines, and {listener.name} has no authentication. "
-            "Listen on 127.0.0.1, or say --allow-remote if everyone on the network may read and write"
+            "Start with --secure, listen on 127.0.0.1, "
+            "or say --allow-remote if everyone on the network may read and write"
         )
     log.warning("listening on %s without authentication: anyone who can reach it may read and write", host)
 

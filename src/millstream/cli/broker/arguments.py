@@ -37,7 +37,12 @@ class BrokerOptions:
     allow_remote: bool = _option(
         "--allow-remote",
         False,
-        help="Listen on an address that other machines reach. There is no authentication yet.",
+        help="Listen without a login on an address that other machines reach.",
+    )
+    secure: bool = _option(
+        "--secure",
+        False,
+        help="TLS, a login and ACLs; prints where the settings of clients are.",
     )
     log_level: str = _option(
         "--log-level",
@@ -51,7 +56,12 @@ class BrokerOptions:
 
 
 _NAMES: Final = {each.metadata["names"][0]: each for each in fields(BrokerOptions) if each.metadata}
-_FLAGS: Final = {"--allow-remote": "allow_remote", "--json": "as_json", "--debug": "debug"}
+_FLAGS: Final = {
+    "--allow-remote": "allow_remote",
+    "--secure": "secure",
+    "--json": "as_json",
+    "--debug": "debug",
+}
 
 
 def read_plainly(arguments: Sequence[str]) -> BrokerOptions | None:

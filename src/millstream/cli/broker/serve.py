@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,8 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 def serve(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
     logging.basicConfig(level=options.log_level, format=_LOG_FORMAT, stream=sys.stderr)
-    settings = BrokerSettings.from_properties(read_properties(options.settings, "--set"))
+    properties = read_properties(options.settings, "--set")
+    BrokerSettings.from_properties(properties)  # before anything is made
     data = Path(options.data)
     if data.exists() and not data.is_dir():
         raise UsageError(f"{data} is not a directory: choose another with --data")
@@ -33,8 +35,7 @@ def serve(options: BrokerOptions) -> int:
         raise UsageError(
             f"{data} cannot be created ({error.strerror}): choose another with --data"
         ) from error
-    broker = Broker(data, settings)
-    _start(broker, options.listen, allow_remote=options.allow_remote)
+    broker = _start(options, data, properties)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: broker.stop())
     print(_ready_line(broker, data, as_json=options.as_json), flush=True)
@@ -42,9 +43,10 @@ def serve(options: BrokerOptions) -> int:
     return 0
 
 
-def _start(broker: Broker, listen: str, *, allow_remote: bool) -> None:
+def _start(options: BrokerOptions, data: Path, properties: Mapping[str, object]) -> Broker:
+    allow_remote, secure = options.allow_remote, options.secure
     try:
-        broker.start(listen, allow_remote=allow_remote)
+        return Broker.launch(data, properties, options.listen, allow_remote=allow_remote, secure=secure)
     except ConfigError as error:
         if isinstance(error.__cause__, OSError):  # such as an address in use: the options are not wrong
             raise CommandError(str(error)) from error
@@ -54,7 +56,14 @@ def _start(broker: Broker, listen: str, *, allow_remote: bool) -> None:
 def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:
     if as_json:
         listeners = {listener.name: str(listener.address) for listener in broker.listeners}
-        where = {"address": broker.address, "listeners": listeners, "data": str(data.absolute())}
+        where: dict[str, object] = {
+            "address": broker.address,
+            "listeners": listeners,
+            "data": str(data.absolute()),
+        }
+        if broker.client_properties is not None:
+            where["client_properties"] = str(broker.client_properties)
         return json.dumps({**where, "pid": os.getpid()})
     shown = broker.address if len(broker.listeners) == 1 else ", ".join(map(str, broker.listeners))
-    return f"millstream broker is ready on {shown}, data in {data.absolute()}; Ctrl-C stops it"
+    login = "" if broker.client_properties is None else f", clients use {broker.client_properties}"
+    return f"millstream broker is ready on {shown}{login}, data in {data.absolute()}; Ctrl-C stops it"
