@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.broker.access.rules import NOT_REQUESTED, REFUSED, Asker, Each, Whole, add_answers
+from millstream.broker.access.rules import (
+    NOT_REQUESTED,
+    REFUSED,
+    Asker,
+    Each,
+    Whole,
+    add_answers,
+    named_or_identified,
+)
 from millstream.broker.groups.outcome import error_response
 from millstream.broker.request_context import RequestContext
 from millstream.errors import ErrorCode
@@ -40,11 +48,13 @@ COMMITTED_TOPICS = Each(
     "topics",
     lambda topic, error: OffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
             for each in topic.partitions
         ],
     ),
+    named_or_identified,
 )
 
 DELETED_OFFSETS = Each(
@@ -179,7 +189,8 @@ def _take_hidden(
     """Take out the topics that may not be described; return what completes the answer of the others."""
 
     def may(topic: Any) -> bool:
-        return asker.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        name = named_or_identified(topic, asker)
+        return name is None or asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     if group.topics is None:
         return lambda topics: [topic for topic in topics if may(topic)]
@@ -191,6 +202,7 @@ def _take_hidden(
 def _refused_topics(topic: Any) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
                 partition_index=index,

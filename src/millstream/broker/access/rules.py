@@ -116,7 +116,8 @@ def add_answers(context: RequestContext, answers: str, refused: Iterable[Any]) -
 def named_or_identified(item: Any, asker: Asker) -> str | None:
     """Return the name of a topic that is given by name or by id; None if no topic has the id."""
     name: str | None = getattr(item, "name", None)
-    if name:
-        return name
-    topic = asker.topics.get_by_id(item.topic_id)
+    topic_id: bytes | None = getattr(item, "topic_id", None)
+    if name or topic_id is None:
+        return name or ""
+    topic = asker.topics.get_by_id(topic_id)
     return None if topic is None else topic.name
