@@ -77,7 +77,12 @@ class Client:
         self.io = io or IoThread(config.client_id)
         self._reactor = self.io.reactor
         self.connections = Connections(
-            self._reactor, config.bootstrap_servers, settings, self.metrics, owner=self
+            self._reactor,
+            config.bootstrap_servers,
+            settings,
+            self.metrics,
+            owner=self,
+            rebootstraps=config.metadata_recovery_strategy == "rebootstrap",
         )
         self.metadata = Metadata(
             self._reactor,

@@ -47,8 +47,12 @@ class Connections:
         settings: LinkSettings,
         metrics: ClientMetrics,
         owner: LinkOwner,
+        *,
+        rebootstraps: bool = True,
     ) -> None:
+        """``rebootstraps``: whether bootstrap servers are asked again when no known broker can be reached."""
         self._reactor = reactor
+        self._rebootstraps = rebootstraps
         self._settings = settings
         # -1 (never) stays the lesser of both.
         self._aside_settings = replace(settings, max_idle_ms=min(settings.max_idle_ms, ASIDE_IDLE_MS))
@@ -92,11 +96,11 @@ class Connections:
     def least_loaded(self, *, can_wait: bool = False) -> Link:
         """The link for a request that any broker can answer: ready and least busy, else soonest ready.
 
-        If no known broker can be reached, the bootstrap servers are tried again as well. ``can_wait``: the
-        request is not worth another connection.
+        If no known broker can be reached, the bootstrap servers are tried again as well (KIP-899).
+        ``can_wait``: the request is not worth another connection.
         """
         links = [self.link(node_id) for node_id in self._brokers]
-        if all(link.is_failing for link in links):
+        if not links or (self._rebootstraps and all(link.is_failing for link in links)):
             links += self._bootstrap
         links += [
             link

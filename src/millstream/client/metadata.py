@@ -72,6 +72,8 @@ class Metadata:
         self._on_update = on_update
         self._auto_create_topics = auto_create_topics
         self._max_age_ms = config.metadata_max_age_ms
+        self._rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
+        self._rebootstrap_after_ms = config.metadata_recovery_rebootstrap_trigger_ms
         self._max_idle_ms = max_idle_ms
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tracked: dict[str, int] = {}
@@ -80,6 +82,7 @@ class Metadata:
         self._in_flight: list[_Refresh] | None = None
         self._ever_requested: set[str] = set()
         self._failures = 0
+        self._unanswered_since_ms: int | None = None
         self._allowed_at_ms = 0
         self._timer: Timer | None = None
         self._age_timer: Timer | None = None
@@ -190,7 +193,10 @@ class Metadata:
         for refresh in self._in_flight:
             topics = None if topics is None or refresh.topics is None else topics | refresh.topics
         self._ever_requested |= topics or set()
-        self._allowed_at_ms = self._reactor.now_ms() + self._backoff.delay_ms(1, chance())
+        now_ms = self._reactor.now_ms()
+        self._allowed_at_ms = now_ms + self._backoff.delay_ms(1, chance())
+        if self._unanswered_since_ms is None:
+            self._unanswered_since_ms = now_ms
         requested = None if topics is None else frozenset(topics)
         create = self._auto_create_topics and any(refresh.create for refresh in self._in_flight)
         self._send(
@@ -213,11 +219,11 @@ class Metadata:
             raise_for_code(response.error_code, "metadata")
         except BrokerError as error:
             if error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
-                self.learn(replace(self.cluster, brokers={}))
+                self._rebootstrap("a broker asked for it")
             self._failed(error)
             return
         done, self._in_flight = self._in_flight or [], None
-        self.last_error = None
+        self.last_error = self._unanswered_since_ms = None
         self.cluster = self.cluster.updated(response, requested)
         self._drop_idle()
         self._watch_age()
@@ -228,6 +234,9 @@ class Metadata:
     def _failed(self, error: MillstreamError) -> None:
         self.last_error = error
         requested, self._in_flight = self._in_flight or [], None
+        since_ms = self._unanswered_since_ms
+        if since_ms is not None and self._reactor.now_ms() - since_ms >= self._rebootstrap_after_ms:
+            self._rebootstrap(f"no metadata for {self._reactor.now_ms() - since_ms} ms")
         self._back_off()
         if isinstance(error, BrokerError) and error.retriable:
             log.debug("requesting metadata failed, will retry: %s", error)
@@ -239,6 +248,13 @@ class Metadata:
             log.log(level, "requesting metadata failed: %s", error)
             _call_back(requested, error)
         self._plan()
+
+    def _rebootstrap(self, reason: str) -> None:
+        """Forget the brokers, so that the bootstrap servers are asked (KIP-899, KIP-1102)."""
+        self._unanswered_since_ms = None
+        if self._rebootstraps and self.cluster.brokers:
+            log.info("starting again from bootstrap_servers: %s", reason)
+            self.learn(replace(self.cluster, brokers={}))
 
     def _follow_elections(self) -> None:
         """Refresh, with growing back-off, while a tracked partition has no leader."""

@@ -60,6 +60,14 @@ class ClientConfig(SecuritySettings):
         "How often topics, partitions and leaders are refreshed. Lower it to find new partitions, and new "
         "topics of a pattern, sooner.",
     )
+    metadata_recovery_rebootstrap_trigger_ms: Int = setting(
+        300_000, "The same after this time without metadata, although brokers can be reached."
+    )
+    metadata_recovery_strategy: Annotated[str, Choice(("rebootstrap", "none"))] = setting(
+        "rebootstrap",
+        "When no known broker can be reached, start again from `bootstrap_servers`, and resolve their names "
+        "again; with none, only the known brokers are tried.",
+    )
     receive_buffer_bytes: BufferBytes = setting(65_536, RECEIVE_BUFFER)
     reconnect_backoff_max_ms: Long = setting(1_000, "The longest pause between attempts to connect.")
     reconnect_backoff_ms: Long = setting(50, "The first pause before connecting again; doubles each time.")
@@ -76,7 +84,6 @@ class ClientConfig(SecuritySettings):
         **SecuritySettings.REFUSED,
         "metric_reporters": "read metrics() instead",
         "interceptor_classes": "wrap the calls in your own code, or use a callable as the (de)serializer",
-        "metadata_recovery_*": NOT_YET,
     }
     WITHOUT_EFFECT: ClassVar = SecuritySettings.WITHOUT_EFFECT | frozenset(
         {"enable_metrics_push", "metrics_num_samples", "metrics_recording_level", "metrics_sample_window_ms"}

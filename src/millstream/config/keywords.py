@@ -19,20 +19,59 @@ class ClientKeywords(TypedDict, total=False):
     client_id: str | None
     connections_max_idle_ms: int | str | None
     enable_metrics_push: object
+    enable_ssl_certificate_verification: bool | str | None
+    https_ca_location: str | None
+    https_ca_pem: str | None
     metadata_max_age_ms: int | str | None
+    metadata_recovery_rebootstrap_trigger_ms: int | str | None
+    metadata_recovery_strategy: str | None
     metrics_num_samples: object
     metrics_recording_level: object
     metrics_sample_window_ms: object
+    oauth_cb: object
     receive_buffer_bytes: int | str | None
     reconnect_backoff_max_ms: int | str | None
     reconnect_backoff_ms: int | str | None
     request_timeout_ms: int | str | None
     retry_backoff_max_ms: int | str | None
     retry_backoff_ms: int | str | None
+    sasl_client_callback_handler_class: object
+    sasl_jaas_config: str | None
+    sasl_mechanism: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_config: str | None
+    sasl_oauthbearer_extensions: str | None
+    sasl_oauthbearer_method: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_password: str | None
+    sasl_username: str | None
     security_protocol: str | None
     send_buffer_bytes: int | str | None
     socket_connection_setup_timeout_max_ms: int | str | None
     socket_connection_setup_timeout_ms: int | str | None
+    ssl_certificate_location: str | None
+    ssl_cipher_suites: object
+    ssl_crl_location: str | None
+    ssl_enabled_protocols: object
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_key_location: str | None
+    ssl_key_password: str | None
+    ssl_keymanager_algorithm: object
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_type: str | None
+    ssl_protocol: str | None
+    ssl_provider: object
+    ssl_secure_random_implementation: object
+    ssl_trustmanager_algorithm: object
+    ssl_truststore_certificates: str | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_type: str | None
 
 
 class ConsumerKeywords(ClientKeywords, total=False):

@@ -329,7 +329,7 @@ class Consumer:
     def metrics(self) -> dict[str, int | float]:
         """Numbers by name: lag, polls, commits, rebalances, requests. Names are Kafka's, in snake_case."""
         with self._session.opened():
-            return self._driver.metrics()
+            return self._driver.metrics.snapshot()
 
     def diagnose(self) -> str:
         """Why am I not getting records? In words."""

@@ -81,7 +81,7 @@ class ConsumerCores:
         self.subscription = SubscriptionState(exclude_internal=config.exclude_internal_topics)
         self.fetcher = Fetcher(config, epoch_at_zero_ms=epoch_at_zero_ms, chance=chance)
         self.positions = self.fetcher.positions
-        self.metrics = ConsumerMetrics(client.metrics, client.now_ms)
+        self.metrics = ConsumerMetrics(client.metrics, client.now_ms, self.fetcher)
         self.membership: Membership | None = None
         self.offsets: OffsetStore | None = None
         if config.group_id is not None:

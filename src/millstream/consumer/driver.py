@@ -64,6 +64,7 @@ class ConsumerDriver:
         self._cores = cores = ConsumerCores(client, config, wall_clock_ms() - client.now_ms(), chance)
         self.subscription = cores.subscription
         self.positions = cores.positions
+        self.metrics = cores.metrics
         self.callbacks = cores.callbacks
         self.async_commits = cores.async_commits
         self.finished_commits = cores.finished_commits
@@ -186,8 +187,7 @@ class ConsumerDriver:
         """Rejoin the group in the next poll(), unless a rebalance is under way."""
         with self.lock:
             assert self._member is not None, "only a group rebalances"
-            if self._member.phase is MemberPhase.STABLE:
-                self._member.request_rejoin(reason)
+            self._member.request_rejoin(reason)
 
     def read(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions from now on."""
@@ -201,7 +201,7 @@ class ConsumerDriver:
         """The user is in poll(): commit what is ``uncommitted`` if an automatic commit is due."""
         with self.lock:
             now_ms = self._client.now_ms()
-            self._cores.metrics.poll_began(now_ms)
+            self.metrics.poll_began(now_ms)
             self.user_polled(waiting=True)
             self._cores.auto_commit_if_due(uncommitted, now_ms)
 
@@ -213,7 +213,7 @@ class ConsumerDriver:
         frequent than max_poll_interval_ms.
         """
         with self.lock:
-            self._cores.metrics.poll_ended(self._client.now_ms())
+            self.metrics.poll_ended(self._client.now_ms())
             self.user_polled(waiting=False)
             is_quiet = self._is_quiet(entries)
         if not is_quiet:
@@ -259,9 +259,7 @@ class ConsumerDriver:
         with self.lock:
             if self.callbacks:  # a rebalance came in between: drop what was drained
                 return Records()
-            records = self._fetcher.finish_take(drained, self._client.now_ms())
-            self._cores.metrics.records_returned(len(records))
-            return records
+            return self.metrics.counted(self._fetcher.finish_take(drained, self._client.now_ms()))
 
     def raise_partition_errors(self) -> None:
         """Raise what stops topics or partitions from being read."""
@@ -280,7 +278,7 @@ class ConsumerDriver:
     def take_over(self, event: Assigned) -> None:
         """Read the partitions of a new assignment."""
         with self.lock:
-            self._cores.metrics.rebalance_ended()
+            self.metrics.rebalance_ended()
             self.read(event.partitions)
             self._store.partitions_assigned(self._client.now_ms())
 
@@ -367,17 +365,6 @@ class ConsumerDriver:
     def group_metadata(self) -> GroupMetadata | None:
         """This member's identity in its group; None without a group."""
         return None if self._member is None else self._member.metadata
-
-    def metrics(self) -> dict[str, int | float]:
-        with self.lock:
-            assigned = self.positions.assignment()
-            lags = {partition: self.positions.lag(partition) for partition in sorted(assigned)}
-            known = {partition: lag for partition, lag in lags.items() if lag is not None}
-            return {
-                **self._cores.metrics.snapshot(known),
-                "assigned_partitions": len(assigned),
-                "buffered_bytes": self._fetcher.buffered_bytes,
-            }
 
     def diagnose(self) -> str:
         """Why the user gets no records, in words."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from millstream.client.metrics import ClientMetrics, Samples
-from millstream.model import TopicPartition
+from millstream.consumer.decoding.records import Records
+from millstream.consumer.fetching.fetcher import Fetcher
 
 _REQUESTS: Final = {
     "commit": "OffsetCommit",
@@ -20,9 +21,10 @@ _REQUESTS: Final = {
 class ConsumerMetrics:
     """The numbers of one consumer, used under the driver's lock. Times are in milliseconds."""
 
-    def __init__(self, client: ClientMetrics, now_ms: Callable[[], int]) -> None:
+    def __init__(self, client: ClientMetrics, now_ms: Callable[[], int], fetcher: Fetcher) -> None:
         self._client = client
         self._now_ms = now_ms
+        self._fetcher = fetcher
         self._between_polls = Samples()
         self._idle_ratio = Samples()
         self._rebalances = Samples()
@@ -47,8 +49,10 @@ class ConsumerMetrics:
             self._idle_ratio.add((now_ms - began_ms) / (now_ms - before_ms), now_ms)
         self._poll_ended_ms = now_ms
 
-    def records_returned(self, count: int) -> None:
-        self._records += count
+    def counted(self, records: Records) -> Records:
+        """Count what poll() returns."""
+        self._records += len(records)
+        return records
 
     def rebalance_began(self) -> None:
         """A join starts; one that replaces a rebalance which has not ended counts as its failure."""
@@ -65,13 +69,13 @@ class ConsumerMetrics:
 
     # --- what is shown
 
-    def snapshot(self, lags: Mapping[TopicPartition, int]) -> dict[str, int | float]:
-        """All numbers by name; see docs/consumer.md. ``lags`` are those that are known now."""
+    def snapshot(self) -> dict[str, int | float]:
+        """All numbers by name; docs/consumer.md says what they are."""
         now_ms = self._now_ms()
         values = self._client.snapshot()
         values["records_consumed_total"] = self._records
-        values |= {f"records_lag.{partition}": lag for partition, lag in lags.items()}
-        values["records_lag_max"] = max(lags.values(), default=0)
+        values["buffered_bytes"] = self._fetcher.buffered_bytes
+        values |= self._lags()
         values["poll_idle_ratio_avg"] = self._idle_ratio.average(now_ms)
         values["time_between_poll_avg"] = self._between_polls.average(now_ms)
         values["time_between_poll_max"] = self._between_polls.highest(now_ms)
@@ -84,6 +88,18 @@ class ConsumerMetrics:
         values["failed_rebalance_total"] = self._failed_rebalances
         values["last_rebalance_seconds_ago"] = _seconds_ago(self._rebalances.last_ms, now_ms)
         return values
+
+    def _lags(self) -> dict[str, int | float]:
+        """How many partitions are read, and the lag of those where it is known."""
+        positions = self._fetcher.positions
+        assigned = sorted(positions.assignment())
+        found = {partition: positions.lag(partition) for partition in assigned}
+        lags = {f"records_lag.{partition}": lag for partition, lag in found.items() if lag is not None}
+        return {
+            "assigned_partitions": len(assigned),
+            "records_lag_max": max(lags.values(), default=0),
+            **lags,
+        }
 
 
 def _latency(name: str, samples: Samples, now_ms: int) -> dict[str, int | float]:

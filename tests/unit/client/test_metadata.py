@@ -60,7 +60,8 @@ class Bench:
         self.can_wait = False
         """Of the last request."""
         config = AdminConfig.from_settings(
-            {"bootstrap_servers": "host:1", "metadata_max_age_ms": 10_000, "retry_backoff_ms": 100}
+            {"bootstrap_servers": "host:1", "metadata_max_age_ms": 10_000, "retry_backoff_ms": 100},
+            {"metadata_recovery_strategy": options.pop("strategy", None)},
         )
         self.metadata = Metadata(
             self.reactor,  # type: ignore[arg-type]
@@ -329,3 +330,22 @@ def test_closing_tells_who_waits() -> None:
     assert told == [closed, closed]
     bench.reactor.advance(60_000)
     assert len(bench.sent) == 1
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+def test_without_answers_for_long_the_bootstrap_servers_are_asked_again(strategy: str) -> None:
+    """As in KIP-1102: after metadata.recovery.rebootstrap.trigger.ms, counted from the first attempt."""
+    bench = Bench(strategy=strategy)
+    bench.metadata.refresh(["a"])
+    bench.answer()
+    bench.reactor.advance(9_000)
+    bench.metadata.refresh(["a"])
+    for _ in range(10):
+        assert bench.metadata.cluster.brokers, "not yet"
+        bench.reactor.advance(29_999)
+        bench.fail(NetworkError("no answer"))
+        bench.reactor.advance(1_500)
+    assert bool(bench.metadata.cluster.brokers) == (strategy == "none")
+    assert set(bench.metadata.cluster.topics) == {"a"}, "what is known of topics stays"
+    bench.answer()
+    assert set(bench.metadata.cluster.brokers) == {1}

@@ -166,8 +166,8 @@ class Membership:
         state.move_to(MemberPhase.UNJOINED, now_ms)
 
     def request_rejoin(self, reason: str) -> None:
-        """Rebalance the group in the next poll(), for a reason of the user's own."""
-        if self._state.phase in JOINED:
+        """Rejoin in the next poll(), for a reason of the user's own, unless a rebalance is under way."""
+        if self._state.phase is MemberPhase.STABLE:
             self._state.request_rejoin(reason)
 
     # ---- the driver's news ----
