@@ -30,6 +30,8 @@ log = logging.getLogger("millstream.broker")
 _STALLED_FRAME_MS: Final = 30_000
 _SPARE_DESCRIPTORS: Final = 256
 """File descriptors that connections may not use, because the logs need some."""
+_MACOS_DESCRIPTORS: Final = 10_240
+"""The most that macOS allows, although its hard limit may say that there is none."""
 _DRAIN_MS: Final = 1000
 """How long a stop waits for pending answers."""
 
@@ -154,7 +156,13 @@ class Broker:
 
 
 def _raise_descriptor_limit() -> int:
-    """Raise the limit of open files to the hard limit; return how many connections may use."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(16, hard - _SPARE_DESCRIPTORS) if hard != resource.RLIM_INFINITY else 1 << 30
+    """Raise the limit of open files as far as the system allows; return how many connections may use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, _MACOS_DESCRIPTORS):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            continue
+        soft = wanted
+        break
+    return max(16, soft - _SPARE_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 1 << 30

@@ -11,12 +11,12 @@ import contextlib
 import heapq
 import logging
 import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from millstream.net.system import make_poller
 from millstream.wire.memory import RecycledMemory
 
 log = logging.getLogger("millstream.net")
@@ -50,7 +50,7 @@ class Reactor:
     """Runs callbacks on one thread. Only ``call_threadsafe`` and ``stop`` may be used from another."""
 
     def __init__(self) -> None:
-        self._poll = _make_poller()
+        self._poll = make_poller()
         self._watched: dict[int, Callable[[int], None]] = {}
         self._timers: list[Timer] = []
         self._from_threads: deque[Callback] = deque()
@@ -182,23 +182,3 @@ class Reactor:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_reader, 4096)
         self._wake_pending = False
-
-
-class _Poller:
-    """``select.poll`` with the interface of epoll, for systems without epoll."""
-
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self.register = self._poll.register
-        self.modify = self._poll.modify
-        self.unregister = self._poll.unregister
-
-    def poll(self, timeout: float) -> list[tuple[int, int]]:
-        return self._poll.poll(None if timeout < 0 else timeout * 1000)
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
-def _make_poller() -> _Poller | select.epoll:
-    return select.epoll() if hasattr(select, "epoll") else _Poller()

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
 import ssl
 from collections import deque
 from typing import Any, Final, Protocol
 
+from millstream.net.system import SEND_MORE, read_into, send_file
 from millstream.wire.slices import FileSlice
 
 _MAX_BUFFERS: Final = 64
 """Buffers for one ``sendmsg``; the kernel's own limit is 1024."""
 _SMALL_SLICE: Final = 64 * 1024
 """A shorter slice of a file is cheaper to read and send with other chunks than to send by ``sendfile``."""
-_MORE: Final = getattr(socket, "MSG_MORE", 0)
 _PIECE_BYTES: Final = 128 * 1024
 """What is encrypted at a time: large enough to make Python's share small, small enough to keep per client."""
 
@@ -74,7 +73,7 @@ class PlainTransport:
         for index, chunk in enumerate(queue):
             if isinstance(chunk, FileSlice):
                 if len(chunk) > _SMALL_SLICE:
-                    more = _MORE
+                    more = SEND_MORE
                     break
                 queue[index] = chunk = chunk.read()
             buffers.append(chunk)
@@ -85,7 +84,7 @@ class PlainTransport:
         return sent
 
     def _send_file(self, queue: deque[Any], piece: FileSlice) -> int:
-        sent = os.sendfile(self.sock.fileno(), piece.fileno(), piece.offset, len(piece))
+        sent = send_file(self.sock, piece.fileno(), piece.offset, len(piece))
         if sent == 0:
             raise OSError(errno.EIO, "a log file ended before the slice that was to be sent")
         if sent == len(piece):
@@ -164,7 +163,7 @@ class TlsTransport:
             count = min(len(head), len(piece) - filled)
             place = piece[filled : filled + count]
             if isinstance(head, FileSlice):
-                count = os.preadv(head.fileno(), [place], head.offset)
+                count = read_into(head.fileno(), place, head.offset)
                 if not count:
                     raise OSError(errno.EIO, "a log file ended before the slice that was to be sent")
             else:

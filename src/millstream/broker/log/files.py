@@ -8,6 +8,7 @@ after ``sync_directory`` of its directory. A small file is therefore replaced as
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -22,6 +23,29 @@ StrPath = str | os.PathLike[str]
 
 TEMPORARY_SUFFIX = ".tmp"
 """Files of this name are leftovers of a crash: they are removed when a directory is opened."""
+
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_CANNOT_FULL_SYNC = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
+
+
+def sync_descriptor(fd: int, *, with_metadata: bool = False) -> None:
+    """Make a file or directory durable.
+
+    On macOS ``fsync`` leaves data in the disk's own cache, which F_FULLFSYNC writes out, too. A file system
+    without it, such as a mounted one of another machine, has ``fsync``.
+    """
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno not in _CANNOT_FULL_SYNC:
+                raise
+    if with_metadata or not hasattr(os, "fdatasync"):
+        os.fsync(fd)
+    else:
+        os.fdatasync(fd)
 
 
 class OpenFile:
@@ -67,7 +91,7 @@ class OpenFile:
         return os.fstat(self._fd).st_dev
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._fd)
+        sync_descriptor(self._fd)
 
     def sync_filesystem(self) -> bool:
         """Make all that was written to the file's file system durable, by anyone; False if that is unsafe.
@@ -115,7 +139,7 @@ class Files:
         """Make the names in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            sync_descriptor(fd, with_metadata=True)
         finally:
             os.close(fd)
 
