@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.kafka.differential.known import is_known
-from tests.kafka.differential.sides import PENDING, Side, gather
+from tests.kafka.differential.sides import PENDING, TOPIC, Side, gather
 from tests.kafka.differential.values import Plain, Step
 from tests.waiting import until
 
@@ -25,6 +25,7 @@ _GRACE_SECONDS: Final = 0.03
 _SEES_COMMITTED: Final = ("ListGroups", "DescribeGroups", "DeleteGroups", "OffsetFetch")
 """Kafka shows a group that a refused join has made only after it has written it down."""
 _CHANGES_TOPICS: Final = ("CreateTopics", "DeleteTopics", "CreatePartitions")
+_CHANGES_SETTINGS: Final = ("AlterConfigs", "IncrementalAlterConfigs")
 _LEAVE_SEVERAL_VERSION: Final = 3
 _ATTEMPTS: Final = 6
 """How often a sequence is run until both brokers have chosen the same leader."""
@@ -112,7 +113,9 @@ class _Lockstep:
             for side in self._sides:
                 side.send(index, step)
             self._settle(index)
-            found = self._compare() or self._wait_for_topics(index, step)
+            found = (
+                self._compare() or self._wait_for_topics(index, step) or self._wait_for_settings(index, step)
+            )
             if found is not None:
                 return found
         return None
@@ -164,6 +167,24 @@ class _Lockstep:
             if time.monotonic() > deadline:
                 return Difference(index, step, ("topics afterwards",), (found[0], found[1]))
             time.sleep(0.005)
+
+    def _wait_for_settings(self, index: int, step: Step) -> Difference | None:
+        """The same for settings: a busy Kafka describes the old ones for a while."""
+        if step.api not in _CHANGES_SETTINGS or step.fields.get("validate_only"):
+            return None
+        names = sorted(
+            {each["resource_name"] for each in step.fields["resources"] if each["resource_type"] == TOPIC}
+        )
+        deadline = time.monotonic() + _LATE_SECONDS
+        while names:
+            found = [side.own_settings(names) for side in self._sides]
+            if found[0] == found[1]:
+                time.sleep(_GRACE_SECONDS)  # nothing tells when Kafka's log has them, a moment later
+                break
+            if time.monotonic() > deadline:
+                return Difference(index, step, ("settings afterwards",), (found[0], found[1]))
+            time.sleep(0.005)
+        return None
 
     # --- comparing
 

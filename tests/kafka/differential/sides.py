@@ -10,6 +10,11 @@ from typing import Any, Final
 
 from millstream.errors import CorruptMessage
 from millstream.wire.frames import decode_response, encode_request
+from millstream.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from millstream.wire.messages.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -35,6 +40,10 @@ _GROUPS: Final = ("g", "g0", "g1", "other")
 """What sequences call their groups."""
 _SECONDS: Final = 20.0
 _MEMBER_ID_REQUIRED: Final = 79
+TOPIC: Final = 2
+"""A topic among resources that have settings."""
+_OWN: Final = 1
+"""The source of a setting that a topic has of its own."""
 
 
 @dataclass
@@ -148,6 +157,20 @@ class Side:
             (self.names.alias_of(str(each.name)), each.error_code, len(each.partitions))
             for each in found.topics
         )
+
+    def own_settings(self, names: list[str]) -> Plain:
+        """The settings that topics have of their own, as the broker sees them."""
+        wanted = [
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=self.names.resolve(name), configuration_keys=None
+            )
+            for name in names
+        ]
+        found = self._call(DescribeConfigsRequest(resources=wanted), 1, DescribeConfigsResponse)
+        return [
+            (each.error_code, {one.name: one.value for one in each.configs if one.config_source == _OWN})
+            for each in found.results
+        ]
 
     def group_state(self, group: str) -> str:
         request = DescribeGroupsRequest(groups=[self.names.resolve(group)])
