@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.cli.command_config import for_client
 from millstream.cli.properties import read_properties
 from millstream.terminal.broker_check import require_broker
-from millstream.terminal.outcome import UsageError
+from millstream.terminal.outcome import UsageError, remember_settings
+from millstream.terminal.outcome import client_settings as given_settings
 
 if TYPE_CHECKING:
     from millstream.admin import Admin
+    from millstream.config import ClientConfig
     from millstream.producer import Producer
 
 
@@ -18,8 +21,10 @@ def open_admin(servers: str) -> Admin:
     """Connect an Admin; raises CommandError when no broker answers."""
     require_broker(servers)
     from millstream.admin import Admin
+    from millstream.config import AdminConfig
 
-    return Admin({"bootstrap.servers": servers, "client.id": "millstream-cli"})
+    given = for_client(AdminConfig, given_settings())
+    return Admin({"client.id": "millstream-cli", **given, "bootstrap.servers": servers})
 
 
 def open_producer(servers: str, properties: Mapping[str, str], defaults: Mapping[str, object]) -> Producer:
@@ -37,8 +42,12 @@ def client_settings(
     return {"client.id": "millstream-cli", **defaults, **properties, "bootstrap.servers": servers}
 
 
-def client_properties(texts: Iterable[str], instead: Mapping[str, str]) -> dict[str, str]:
-    """Read the values of ``--property``. Refuses settings that have an option of their own.
+def client_properties(
+    texts: Iterable[str], instead: Mapping[str, str], config: type[ClientConfig]
+) -> dict[str, str]:
+    """Read the values of ``--property``, and add those of ``--command-config`` that such a client has.
+
+    ``config``: the settings of the client. Refuses settings that have an option of their own.
 
     ``instead`` maps these settings to the hint in the error: they would be overridden in silence.
     """
@@ -47,4 +56,6 @@ def client_properties(texts: Iterable[str], instead: Mapping[str, str]) -> dict[
         hint = {"bootstrap.servers": "use --bootstrap-servers", **instead}.get(name)
         if hint is not None:
             raise UsageError(f"--property {name} cannot be given here: {hint}")
-    return found
+    remember_settings(found)
+    shared = {name: value for name, value in given_settings().items() if name not in instead}
+    return {**for_client(config, shared), **found}

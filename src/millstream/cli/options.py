@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 import typer
 
 from millstream.cli import completion
+from millstream.cli.command_config import read_command_config
 from millstream.terminal.outcome import Session
 
 DEFAULT_SERVERS: Final = "127.0.0.1:9092"
 COMMON: Final = "Common options"
+_CONFIG: Final = "command_config"
 
 ALIASES: Final = {"bootstrap-server": "bootstrap-servers"}
 """Spellings of Kafka's own tools that are understood as well."""
@@ -62,6 +64,17 @@ _PROPERTY: Final = repeated(
     "--property", metavar="NAME=VALUE", help="A client setting under Kafka's name", rich_help_panel=COMMON
 )
 Properties = Annotated[list[str] | None, _PROPERTY]
+_CommandConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Client settings from a file, such as Kafka's client.properties: TLS, logins, the brokers.",
+        callback=read_command_config,
+        is_eager=True,
+        rich_help_panel=COMMON,
+    ),
+]
 Commands = Mapping[str, Callable[..., Any]]
 """The commands of a group, by name."""
 _SHARED: Final = {"as_json": AsJson, "debug": Debug}
@@ -88,7 +101,7 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
 
     A field is the option that its annotation declares, or its metadata: ``names``, ``choices`` and further
     arguments of ``typer.Option``. A tuple is an option that can be repeated. The function's own parameters
-    come first, then the groups in their order.
+    come first, then the groups in their order. Where there are brokers, --command-config is added.
     """
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {
@@ -101,6 +114,7 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     def command(**values: Any) -> Any:
+        values.pop(_CONFIG, None)  # its callback has read it
         for name, group in groups.items():
             given = {each.name: values.pop(each.name) for each in fields(group)}
             repeatable = {each.name for each in fields(group) if each.default == ()}
@@ -108,6 +122,9 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(**values)
 
     grouped = [_parameter(each, group) for group in groups.values() for each in fields(group)]
+    if any(each.name == "servers" for each in (*own, *grouped)):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        grouped.append(inspect.Parameter(_CONFIG, kind, default=None, annotation=_CommandConfig))
     command.__signature__ = inspect.Signature([*own, *grouped])  # type: ignore[attr-defined]
     return command
 

@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from millstream.settings import Address, read_addresses
-from millstream.terminal.outcome import CommandError, UsageError, warn
+from millstream.terminal.outcome import CommandError, UsageError, client_settings, warn
 from millstream.terminal.output import say
 
 _SECONDS: Final = 5.0
@@ -60,7 +60,13 @@ def typed_addresses(servers: str) -> tuple[Address, ...]:
 
 
 def probe(address: Address) -> None:
-    """Return when a broker answers; raises OSError otherwise."""
+    """Return when a broker answers; raises OSError otherwise.
+
+    Of a secured listener only the port is tried: the client itself says best what is wrong with the rest.
+    """
+    if client_settings().get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        socket.create_connection(address, timeout=_SECONDS).close()
+        return
     with socket.create_connection(address, timeout=_SECONDS) as connection:
         connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
         try:
@@ -75,7 +81,7 @@ def probe(address: Address) -> None:
             )
             raise NotABrokerError(None, reason) from None
     if struct.unpack(">ii", answer)[1] != _CORRELATION:
-        raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, which is not supported yet")
+        raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, as --command-config can say")
 
 
 def _read(connection: socket.socket, count: int) -> bytes:
@@ -83,7 +89,9 @@ def _read(connection: socket.socket, count: int) -> bytes:
     while len(found) < count:
         more = connection.recv(count - len(found))
         if not more:
-            raise NotABrokerError(None, "connection closed: not a Kafka broker, or it requires TLS")
+            raise NotABrokerError(
+                None, "connection closed: not a Kafka broker, or it requires TLS, as --command-config can say"
+            )
         found += more
     return found
 

@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -52,6 +52,8 @@ class Session:
     as_json: bool = False
     typed: tuple[str, ...] = ()
     """The words of the command line."""
+    client: dict[str, str] = field(default_factory=dict, repr=False)
+    """Settings of all clients of the command, under Kafka's names: from --command-config and --property."""
 
 
 class UsageError(MisuseError):
@@ -68,6 +70,17 @@ class Terminated(BaseException):
 
 _sessions: list[Session] = []
 """The running command, for warnings from code that does not have its session."""
+
+
+def client_settings() -> dict[str, str]:
+    """The client settings that the running command was given."""
+    return dict(_sessions[-1].client) if _sessions else {}
+
+
+def remember_settings(settings: Mapping[str, str]) -> None:
+    """Add to the client settings of the running command."""
+    if _sessions:
+        _sessions[-1].client.update(settings)
 
 
 def exit_code_of(command: Callable[[], int | None], session: Session) -> int:

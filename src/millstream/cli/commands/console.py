@@ -62,7 +62,7 @@ def console(
     from millstream.console.web.server import ServeOptions, serve
 
     typed_addresses(common.servers)
-    typed = client_properties(client.properties, {})
+    typed = client_properties(client.properties, {}, AdminConfig)
     settings = ConsoleSettings(common.servers, refresh, tuple(dict.fromkeys(tables or ())), typed)
     AdminConfig.from_settings(settings.for_clients(), {})
     options = ServeOptions(settings, host, port, allow_remote, opens_browser, common.as_json)

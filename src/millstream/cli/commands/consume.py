@@ -71,7 +71,7 @@ def consume(
     render = renderer(printing, on_terminal=sys.stdout.isatty(), group=reading.group)
     position = read_position(reading.start, "--from", time.time_ns() // 1_000_000)
     _check(reading, position)
-    typed = client_properties(client.properties, _NOT_PROPERTIES)
+    typed = client_properties(client.properties, _NOT_PROPERTIES, ConsumerConfig)
     settings = client_settings(common.servers, typed, _defaults(reading.group, position))
     typed_addresses(common.servers)
     ConsumerConfig.from_settings(settings)  # an unsupported setting, such as SSL, is why no broker answers

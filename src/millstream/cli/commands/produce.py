@@ -54,7 +54,9 @@ def produce(
     path = None if file is None or str(file) == "-" else file
     reading = reading.checked(path)
     sending.check()
-    typed = client_properties(client.properties, _NOT_PROPERTIES)
+    from millstream.config import ProducerConfig
+
+    typed = client_properties(client.properties, _NOT_PROPERTIES, ProducerConfig)
     from millstream.cli.produce.run import send_input
 
     send_input(topic, path, reading, sending, common, typed)

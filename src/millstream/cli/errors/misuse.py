@@ -78,7 +78,6 @@ KAFKA_OPTIONS: Final = {
     "--execute": "leave it out: it is done unless there is --dry-run",
     "--all-topics": "leave it out: without --topic it is all topics of the group",
     "--all-groups": "name the groups: 'millstream group list' has them",
-    "--command-config": "there is only --bootstrap-servers yet",
     "--exclude-internal": "leave it out: Kafka's own are listed only with --internal",
     "--topics-with-overrides": "leave it out: a topic's own settings are shown anyway",
     "--under-replicated-partitions": _ALL_PARTITIONS,

@@ -83,7 +83,7 @@ def _hints(order: LoadOrder) -> Iterator[None]:
 def _load(order: LoadOrder) -> Iterator[Load]:
     """The load that was typed. Its sink is closed when the block ends."""
     make = _session(order)
-    properties = client_properties(order.properties, _not_properties())
+    properties = client_properties(order.properties, _not_properties(), ConsumerConfig)
     typed_addresses(order.servers)
     ConsumerConfig.from_settings({**properties, "bootstrap.servers": order.servers})  # SSL, for example
     settings = {**order.settings, "properties": properties}

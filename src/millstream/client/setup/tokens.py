@@ -115,7 +115,7 @@ def _region(host: str) -> str:
 
 def _msk_token(region: str, login: Login) -> tuple[str, float]:
     """Sign a token with AWS's credentials, as ``sasl.jaas.config`` names them."""
-    provider = require("aws_msk_iam_sasl_signer", "msk").MSKAuthTokenProvider
+    provider = require("aws_msk_iam_sasl_signer.MSKAuthTokenProvider", "msk")
     options = login.options
     make: Callable[..., tuple[str, int]] = provider.generate_auth_token
     arguments: tuple[str, ...] = (region,)
