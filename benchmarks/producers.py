@@ -69,7 +69,7 @@ def _send(
         try:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
         finally:
-            _delete_topic(broker.bootstrap_servers, topic)
+            delete_topic(broker.bootstrap_servers, topic)
         took = json.loads(done.stdout)
         costs[name].cpu.append(took["cpu"])
         costs[name].thread.append(took["thread"])
@@ -79,7 +79,7 @@ def _send(
     return once
 
 
-def _delete_topic(servers: str, topic: str) -> None:
+def delete_topic(servers: str, topic: str) -> None:
     """So that the disk does not fill up, and nobody sends while the records of others are written back."""
     from millstream.admin import Admin
 

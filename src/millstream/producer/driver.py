@@ -26,7 +26,7 @@ from millstream.errors import (
 )
 from millstream.model import TopicPartition
 from millstream.producer.core.accumulator import NEVER_MS, Accumulator, BatchLimits
-from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.batch import Batch, PartitionQueue, encode_together
 from millstream.producer.core.columns import encoder
 from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits
 from millstream.producer.core.sequences import Sequences
@@ -205,6 +205,7 @@ class ProducerDriver:
         self.client.metadata.refresh(topics, create=True)
 
     def _produce(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
+        encode_together(batches, self._codec)
         by_topic: dict[str, list[Batch]] = {}
         for batch in batches:
             if self._encode(batch, now_ms):

@@ -1,7 +1,7 @@
 """Requests and responses as they cross a connection: a size, a header and a body.
 
 A frame is what follows the four bytes of its size. Encoders return chunks to be sent in order, starting with
-the size. Record payloads are chunks of their own, exactly as they were given: nothing large is copied.
+the size. Large record payloads are chunks of their own, exactly as they were given: they are not copied.
 
 Headers have two forms. In flexible versions (KIP-482) they end in tagged fields, of which none exist yet; the
 client id keeps its old encoding. Responses to ApiVersions always have the old form, because the client may
@@ -25,6 +25,8 @@ _REQUEST_HEADER: Final = struct.Struct(">hhih")
 _SIZED_REQUEST_HEADER: Final = struct.Struct(">ihhih")
 _SIZED_RESPONSE_HEADER: Final = struct.Struct(">ii")
 
+_SHORT: Final = 8 * 1024
+"""A payload of at most so many bytes is joined with what surrounds it."""
 LARGEST_FRAME: Final = 0x7FFF_FFFF
 """In bytes, without the size itself."""
 
@@ -90,13 +92,18 @@ def _framed(buffer: bytearray, payloads: list[tuple[int, Any]]) -> list[Any]:
         return [buffer]
     start = 0
     chunks: list[Any] = []
+    joined = bytearray()
     for position, payload in payloads:
-        # What lies between payloads is short: copying it is cheaper than a view of it.
-        chunks += (buffer[start:position], payload)
+        # What is short is copied: that is cheaper than another chunk.
+        joined += buffer[start:position]
+        if len(payload) <= _SHORT and isinstance(payload, bytes | memoryview):
+            joined += payload
+        else:
+            chunks += (joined, payload)
+            joined = bytearray()
         start = position
-    if start < len(buffer):
-        chunks.append(buffer[start:])
-    return chunks
+    joined += buffer[start:]
+    return [*chunks, joined] if joined else chunks
 
 
 # -------------------------------------------------------------------------------------------- decoding

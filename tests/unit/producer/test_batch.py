@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.producer.core.batch import Batch, PartitionQueue
+from millstream.producer.core.batch import Batch, PartitionQueue, encode_together
 from millstream.producer.core.column_batch import ColumnBatch
 from millstream.producer.core.columns import RecordColumns, column_of, encoder, headers_of, row_numbers
-from millstream.producer.core.times import Times
+from millstream.producer.core.times import Times, expand_together
 from millstream.wire.records.batch_header import BATCH_OVERHEAD, read_header
 from millstream.wire.records.batches import decode_batch
 from millstream.wire.records.codecs import Codec
@@ -41,6 +41,23 @@ def test_what_is_encoded_is_what_was_added(records: list[Any], codec: Codec) -> 
     decoded = decode_batch(encoded, max_decompressed_bytes=1 << 24)
     assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in decoded] == records
     assert [r.offset for r in decoded] == list(range(len(records)))
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(RECORDS, min_size=1, max_size=20), min_size=4, max_size=8), st.sampled_from(Codec))
+def test_many_batches_together_are_encoded_as_each_alone(many: list[list[Any]], codec: Codec) -> None:
+    together, alone = [batch_of(records) for records in many], [batch_of(records) for records in many]
+    for batches in (together, alone):
+        for number, batch in enumerate(batches):
+            batch.set_identity(7, 1, number)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder, "kernels", load())
+        encode_together(together, codec)
+    if codec is Codec.NONE:
+        assert [one.encoded is not None for one in together] == [not one.headers for one in together]
+    assert [bytes(one.encode(codec, None)) for one in together] == [
+        bytes(one.encode(codec, None)) for one in alone
+    ]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -106,7 +123,7 @@ def test_times_are_the_clocks_or_the_callers() -> None:
     batch.seal()
     assert batch.times.expand(6) == [1500, 1500, 7, 1501, 1501, 1502]
     assert [batch.times.at(n) for n in range(6)] == batch.times.expand(6)
-    assert batch.times.expand_array(6).tolist() == batch.times.expand(6)
+    assert expand_together([batch.times], [6]).tolist() == batch.times.expand(6)
     assert batch.times.span == (1500, 1502)
     assert (batch.size, batch.room) == (60, 440)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,26 +46,44 @@ def checking() -> EncoderKernels:
     return compile_kernels({"boundscheck": True})
 
 
-def by_lists(kernels: EncoderKernels, records: list[Any]) -> bytes:
-    """The batch as ``Producer.send`` makes it."""
+@dataclass
+class Lists:
+    """The records of a batch as ``Producer.send`` collects them."""
+
+    keys: list[bytes | None] | None
+    values: list[bytes | None]
+    times: Times
+    headers: dict[int, Any]
+
+
+def lists_of(records: list[Any]) -> Lists:
     times = Times()
     for row, (_, _, timestamp, _) in enumerate(records):
         times.change(row, timestamp)
     keys = [key for key, _, _, _ in records]
     headers = {row: headers for row, (*_, headers) in enumerate(records) if headers}
-    values = [value for _, value, _, _ in records]
-    batch = encode_lists(kernels, None if set(keys) == {None} else keys, values, times, headers)
-    write_header(
-        batch,
-        attributes=0,
-        base_timestamp=times.span[0],
-        max_timestamp=times.span[1],
-        producer_id=5,
-        producer_epoch=1,
-        base_sequence=7,
-        record_count=len(records),
-    )
-    return batch.tobytes()
+    return Lists(None if set(keys) == {None} else keys, [value for _, value, _, _ in records], times, headers)
+
+
+def by_lists(kernels: EncoderKernels, *batches: list[Any]) -> list[bytes]:
+    """The batches as ``Producer.send`` makes them."""
+    lists = [lists_of(records) for records in batches]
+    out, ends = encode_lists(kernels, lists)
+    found = []
+    for one, start, end in zip(lists, [0, *ends], ends, strict=False):
+        batch = out[start:end]
+        write_header(
+            batch,
+            attributes=0,
+            base_timestamp=one.times.span[0],
+            max_timestamp=one.times.span[1],
+            producer_id=5,
+            producer_epoch=1,
+            base_sequence=7,
+            record_count=len(one.values),
+        )
+        found.append(batch.tobytes())
+    return found
 
 
 def plainly(records: list[Any]) -> bytes:
@@ -78,19 +97,25 @@ def plainly(records: list[Any]) -> bytes:
 @settings(deadline=None)
 @given(RECORDS)
 def test_the_same_bytes_as_the_plain_encoder(checking: EncoderKernels, records: list[Any]) -> None:
-    assert by_lists(checking, records) == plainly(records)
+    assert by_lists(checking, records) == [plainly(records)]
+
+
+@settings(deadline=None)
+@given(st.lists(RECORDS, min_size=1, max_size=5))
+def test_several_batches_at_once(checking: EncoderKernels, batches: list[list[Any]]) -> None:
+    assert by_lists(checking, *batches) == [plainly(records) for records in batches]
 
 
 @settings(deadline=None)
 @given(RECORDS)
 def test_the_plain_decoder_reads_what_it_wrote(kernels: EncoderKernels, records: list[Any]) -> None:
-    read = decode_batch(by_lists(kernels, records), max_decompressed_bytes=1 << 24)
+    read = decode_batch(by_lists(kernels, records)[0], max_decompressed_bytes=1 << 24)
     assert [(one.key, one.value, one.timestamp, list(one.headers)) for one in read] == records
 
 
 def test_thousands_of_records_and_times_that_run_back(kernels: EncoderKernels) -> None:
     records: list[Any] = [(None, b"%d" % n, 2**40 - n * 10**6, []) for n in range(20_000)]
-    assert by_lists(kernels, records) == plainly(records)
+    assert by_lists(kernels, records) == [plainly(records)]
 
 
 @settings(deadline=None)

@@ -222,12 +222,26 @@ def fetch_response(*records: Any) -> FetchResponse:
 
 
 @pytest.mark.parametrize("version", versions_of(FetchResponse))
-def test_payloads_leave_as_the_very_objects_that_were_given(version: int) -> None:
-    payloads = [b"bytes", bytearray(b"bytearray"), memoryview(b"view"), FileSlice(io.BytesIO(), 7, 1 << 20)]
+def test_large_payloads_leave_as_the_very_objects_that_were_given(version: int) -> None:
+    large = bytes(10_000)
+    payloads = [large, bytearray(large), memoryview(large), FileSlice(io.BytesIO(), 7, 20)]
     chunks = encode_response(fetch_response(None, payloads[0], b"", *payloads[1:]), version, 1)
     found = [chunk for chunk in chunks if any(chunk is payload for payload in payloads)]
     assert [id(chunk) for chunk in found] == [id(payload) for payload in payloads]
     assert int.from_bytes(chunks[0][:4], "big") == sum(map(len, chunks)) - 4
+
+
+def test_small_payloads_share_a_chunk() -> None:
+    """A thousand of them would otherwise take as many system calls as fit into one message."""
+    payloads = [b"%d" % number for number in range(1000)]
+    assert len(encode_request(produce_request(*payloads), 9, 1, None)) == 1
+    large = bytes(10_000)
+    mixed = encode_request(produce_request(*payloads[:5], large, *payloads[5:]), 9, 1, None)
+    assert len(mixed) == 3 and mixed[1] is large
+    _, request = decode_request(memoryview(b"".join(mixed))[4:])
+    assert isinstance(request, ProduceRequest)
+    found = [bytes(one.records) for one in request.topic_data[0].partition_data]
+    assert found == [*payloads[:5], large, *payloads[5:]]
 
 
 @pytest.mark.parametrize("version", versions_of(FetchResponse))

@@ -159,7 +159,7 @@ class Accumulator:
         times = Times()
         delivery = self._make_delivery(topic.name, queue.partition, times)
         capacity = max(self.batch_size, size)
-        wanted = max(size, _FIRST_BYTES, queue.usual_bytes)
+        wanted = max(size, _FIRST_BYTES, queue.usual_bytes * 5 // 4)
         reserved = min(capacity, wanted, self.free_bytes)
         batch = Batch(queue, now_ms, capacity, delivery, times, reserved)
         batch.add(key, value, headers, timestamp, size)

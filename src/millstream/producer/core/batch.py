@@ -36,6 +36,8 @@ HEADER_OVERHEAD = 4
 """What a record header takes besides its name and value."""
 _FEW: Final = 16
 """Up to this many records are encoded faster in plain Python."""
+_FEW_BATCHES: Final = 4
+"""Fewer batches are encoded one by one."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -47,7 +49,7 @@ class PartitionQueue:
     lock at a third of the price, and the only one that ``Producer.send`` takes. The I/O thread pops it as
     well to close the batch, and tries again a millisecond later while a sender has it.
 
-    ``usual_bytes`` is the size of the last closed batch: the next one reserves as much memory at once.
+    ``usual_bytes`` is the size of the last closed batch: the next one reserves a little more at once.
     ``leader`` is the broker that the sender last sent to, or would.
 
     The fields from ``identity`` on belong to ``Sequences``.
@@ -238,7 +240,8 @@ class Batch:
     def _encoded_array(self, kernels: EncoderKernels) -> Bytes:
         """The records as an array with room for the header in front."""
         self.span = self.times.span
-        return encode_lists(kernels, self.keys, self.values, self.times, self.headers)
+        out, (end,) = encode_lists(kernels, [self])
+        return out[:end]
 
     def _with_header(self, batch: Bytes, codec: Codec, level: int | None) -> bytes | memoryview:
         """Compress the records of an array, and write its header."""
@@ -311,3 +314,23 @@ class Batch:
         part.room = self.capacity - self.size * (end - start) // self.count
         part.seal()
         return part
+
+
+def encode_together(batches: Sequence[Batch], codec: Codec) -> None:
+    """Encode many batches at once, where the compiled encoder is loaded: a small one alone costs as much.
+
+    Batches that were encoded already, have columns, or may fail alone (headers, codecs) are left as they are.
+    """
+    kernels = encoder.kernels
+    if kernels is None or codec is not Codec.NONE or len(batches) < _FEW_BATCHES:
+        return
+    fresh = [one for one in batches if type(one) is Batch and one.encoded is None and one.payload is None]
+    fresh = [one for one in fresh if not one.headers]
+    if not fresh:
+        return
+    out, ends = encode_lists(kernels, fresh)
+    start = 0
+    for batch, end in zip(fresh, ends, strict=True):
+        batch.span = batch.times.span
+        batch.encoded = batch._with_header(out[start:end], Codec.NONE, None)
+        start = end

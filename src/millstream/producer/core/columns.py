@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.model import Header
 from millstream.producer.core.records import encode_headers
-from millstream.producer.core.times import Times
+from millstream.producer.core.times import Times, expand_together
 from millstream.wire.records.batch_header import BATCH_OVERHEAD
 from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, EncoderKernels
 from millstream.wire.records.jit import Loops
@@ -79,28 +80,47 @@ class RecordColumns:
 # -- columns from lists
 
 
-def encode_lists(
-    kernels: EncoderKernels,
-    keys: Sequence[bytes | None] | None,
-    values: Sequence[bytes | None],
-    times: Times,
-    headers: Mapping[int, Sequence[Header]],
-) -> Bytes:
-    """Encode the records of a batch, with room for its header in front."""
+class RecordLists(Protocol):
+    """The records of a batch: lists of keys (None: no record has one) and values, and the rest by index."""
+
+    keys: list[bytes | None] | None
+    values: list[bytes | None]
+    times: Times
+    headers: dict[int, Sequence[Header]]
+
+
+def encode_lists(kernels: EncoderKernels, batches: Sequence[RecordLists]) -> tuple[Bytes, list[int]]:
+    """Encode the records of batches, with room for its header in front of each; returns where each ends."""
     import numpy as np
 
-    count = len(values)
+    counts = [len(batch.values) for batch in batches]
+    ends = np.array(counts, np.int64).cumsum()
+    count = int(ends[-1])
     columns = RecordColumns(
-        no_fields(count) if keys is None else column_of(keys),
-        column_of(values),
-        headers_of(headers, count) if headers else no_fields(count),
-        times.expand_array(count),
+        no_fields(count) if all(batch.keys is None for batch in batches) else column_of(_keys_of(batches)),
+        column_of(list(chain.from_iterable([batch.values for batch in batches]))),
+        headers_of(_headers_by_row(batches, ends.tolist()), count),
+        expand_together([batch.times for batch in batches], counts),
     )
     size = sum(len(column.data) for column in (columns.keys, columns.values, columns.headers))
-    out = np.empty(BATCH_OVERHEAD + size + MAX_RECORD_OVERHEAD * count, np.uint8)
-    written, end, _ = columns.write(kernels, row_numbers(count), 0, out, BATCH_OVERHEAD, 0, times.span)
-    assert written == count, "there is room for all"
-    return out[:end]
+    out = np.empty(BATCH_OVERHEAD * len(counts) + size + MAX_RECORD_OVERHEAD * count, np.uint8)
+    out_ends = np.empty(len(counts), np.int64)
+    arrays = (*columns.keys.arrays, *columns.values.arrays, *columns.headers.arrays, columns.timestamps)
+    kernels.write_batches(ends, *arrays, out, BATCH_OVERHEAD, out_ends)
+    return out, out_ends.tolist()
+
+
+def _headers_by_row(batches: Sequence[RecordLists], ends: Sequence[int]) -> dict[int, Sequence[Header]]:
+    return {
+        end - len(batch.values) + row: headers
+        for batch, end in zip(batches, ends, strict=True)
+        if batch.headers
+        for row, headers in batch.headers.items()
+    }
+
+
+def _keys_of(batches: Sequence[RecordLists]) -> list[bytes | None]:
+    return [key for batch in batches for key in batch.keys or [None] * len(batch.values)]
 
 
 def column_of(fields: Sequence[bytes | None]) -> BytesColumn:
@@ -122,6 +142,8 @@ def column_of(fields: Sequence[bytes | None]) -> BytesColumn:
 
 def headers_of(headers: Mapping[int, Sequence[Header]], count: int) -> BytesColumn:
     """The headers of ``count`` records, encoded; ``headers`` maps the index of a record to its headers."""
+    if not headers:
+        return no_fields(count)
     return column_of([encode_headers(headers[row]) if row in headers else None for row in range(count)])
 
 

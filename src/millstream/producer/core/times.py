@@ -6,6 +6,7 @@ Pure: no clock.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,6 @@ class Times:
         sizes = (end - start for start, end in pairwise((*self.rows, count)))
         return list(chain.from_iterable(map(repeat, self.stamps, sizes)))
 
-    def expand_array(self, count: int) -> Longs:
-        """As ``expand``, for the compiled encoder."""
-        import numpy as np
-
-        ends = np.array((*self.rows[1:], count), np.int64)
-        return np.array(self.stamps, np.int64).repeat(ends - np.array(self.rows, np.int64))
-
     def part(self, start: int, end: int | None = None) -> Times:
         """The timestamps of the records from ``start`` to ``end``, with rows counted from 0."""
         part = Times()
@@ -56,3 +50,16 @@ class Times:
             if start < row and (end is None or row < end):
                 part.change(row - start, stamp)
         return part
+
+
+def expand_together(every: Sequence[Times], counts: Sequence[int]) -> Longs:
+    """The timestamps of the records of several batches with ``counts`` records, for the compiled encoder."""
+    import numpy as np
+
+    stamps = list(chain.from_iterable([times.stamps for times in every]))
+    if len(stamps) == len(every):  # each batch has one
+        return np.array(stamps, np.int64).repeat(counts)
+    sizes: list[int] = []
+    for times, count in zip(every, counts, strict=True):
+        sizes += [end - start for start, end in pairwise((*times.rows, count))]
+    return np.array(stamps, np.int64).repeat(sizes)

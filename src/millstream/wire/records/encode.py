@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.wire.records.jit import compile_loop, expand_macros
@@ -49,19 +50,56 @@ at += np.uint64(1)
 """
 _COPY: Final = """\
 if SIZE > 0:
-    begin = np.uint64(STARTS[row])
+    source = np.uint64(STARTS[row])
     size = np.uint64(SIZE)
     for i in range(size):
-        out[at + i] = DATA[begin + i]
+        out[at + i] = DATA[source + i]
     at += size
 """
 _MACROS: Final = {"COUNT(VALUE)": _COUNT, "PUT(VALUE)": _PUT, "COPY(DATA, STARTS, SIZE)": _COPY}
+
+# Measures the record ``row``: the number of its bytes after its own length.
+_MEASURE: Final = """\
+key_size = key_sizes[row]
+value_size = value_sizes[row]
+header_size = header_sizes[row]
+timestamp = timestamps[row]
+delta = timestamp - base
+length = np.int64(1)
+COUNT(delta)
+COUNT(count)
+COUNT(key_size)
+COUNT(value_size)
+if key_size > 0:
+    length += key_size
+if value_size > 0:
+    length += value_size
+length += header_size if header_size > 0 else 1
+"""
+# Writes it at ``at``.
+_WRITE: Final = """\
+PUT(length)
+out[at] = np.uint8(0)
+at += np.uint64(1)
+PUT(delta)
+PUT(count)
+PUT(key_size)
+COPY(key_data, key_starts, key_size)
+PUT(value_size)
+COPY(value_data, value_starts, value_size)
+if header_size > 0:
+    COPY(header_data, header_starts, header_size)
+else:
+    out[at] = np.uint8(0)
+    at += np.uint64(1)
+count += 1
+"""
 
 # Writes the records of ``rows``, starting at ``first``, to ``position``, until one does not fit before
 # ``limit``. ``count`` records were written before; timestamps are relative to ``base``. Returns the index of
 # the next row, the next position, and the latest timestamp. Indexes are unsigned: where they could be
 # negative, and so count from the end, the compiler cannot copy many bytes at once.
-_WRITE_RECORDS: Final = """\
+_WRITE_RECORDS: Final = f"""\
 def write_records(
     rows, first, key_data, key_starts, key_sizes, value_data, value_starts, value_sizes,
     header_data, header_starts, header_sizes, timestamps, out, position, limit, count, base, latest,
@@ -70,41 +108,34 @@ def write_records(
     end = len(rows)
     for place in range(first, end):
         row = rows[place]
-        key_size = key_sizes[row]
-        value_size = value_sizes[row]
-        header_size = header_sizes[row]
-        timestamp = timestamps[row]
-        delta = timestamp - base
-        length = np.int64(1)
-        COUNT(delta)
-        COUNT(count)
-        COUNT(key_size)
-        COUNT(value_size)
-        if key_size > 0:
-            length += key_size
-        if value_size > 0:
-            length += value_size
-        length += header_size if header_size > 0 else 1
+{indent(_MEASURE, " " * 8)}
         if np.int64(at) + length + 5 > limit:
             return place, np.int64(at), latest
-        PUT(length)
-        out[at] = np.uint8(0)
-        at += np.uint64(1)
-        PUT(delta)
-        PUT(count)
-        PUT(key_size)
-        COPY(key_data, key_starts, key_size)
-        PUT(value_size)
-        COPY(value_data, value_starts, value_size)
-        if header_size > 0:
-            COPY(header_data, header_starts, header_size)
-        else:
-            out[at] = np.uint8(0)
-            at += np.uint64(1)
+{indent(_WRITE, " " * 8)}
         if timestamp > latest:
             latest = timestamp
-        count += 1
     return end, np.int64(at), latest
+"""
+
+# Writes several batches one after another: the records of each up to the row in ``ends``, after a gap for its
+# header. ``out`` has room for all; ``out_ends`` becomes the end of each batch.
+_WRITE_BATCHES: Final = f"""\
+def write_batches(
+    ends, key_data, key_starts, key_sizes, value_data, value_starts, value_sizes,
+    header_data, header_starts, header_sizes, timestamps, out, gap, out_ends,
+):
+    at = np.uint64(0)
+    begin = np.int64(0)
+    for batch in range(len(ends)):
+        at += np.uint64(gap)
+        base = timestamps[begin]
+        count = np.int64(0)
+        for row in range(begin, ends[batch]):
+{indent(_MEASURE, " " * 12)}
+{indent(_WRITE, " " * 12)}
+        begin = ends[batch]
+        out_ends[batch] = np.int64(at)
+    return np.int64(at)
 """
 
 # Sets the partition of each key, as ``producer.partitioner`` computes it. Rows that have a partition or no
@@ -179,6 +210,7 @@ class EncoderKernels:
     """The compiled loops."""
 
     write_records: Callable[..., tuple[int, int, int]]
+    write_batches: Callable[..., int]
     hash_keys: Callable[[Bytes, Longs, Longs, int, Longs], int]
     group_rows: Callable[[Longs, Longs, Longs], int]
 
@@ -199,6 +231,7 @@ def compile_kernels(options: dict[str, Any]) -> EncoderKernels:
     column = (data, longs, longs)
     loops = (
         (_WRITE_RECORDS, (longs, number, *column, *column, *column, longs, out, *[number] * 5)),
+        (_WRITE_BATCHES, (longs, *column, *column, *column, longs, out, number, results)),
         (_HASH_KEYS, (*column, number, results)),
         (_GROUP_ROWS, (longs, results, results)),
     )
