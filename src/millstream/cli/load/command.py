@@ -33,9 +33,7 @@ def run(
     master: load_options.Master = "local[*]",
     conf: load_options.Conf = None,
     properties: options.Properties = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
+    common: options.Common,
 ) -> int:
     """Load topics into a table, exactly once, as a member of a consumer group.
 
@@ -53,17 +51,15 @@ def run(
     """
     from millstream.cli.load.work import LoadOrder, run_load
 
-    order = LoadOrder(topics, group, to, servers, typed, properties or (), master, conf or ())
-    return run_load(order, None if once else every, as_json=as_json)
+    order = LoadOrder(topics, group, to, common.servers, typed, properties or (), master, conf or ())
+    return run_load(order, None if once else every, as_json=common.as_json)
 
 
 def status(
     topics: load_options.Topics,
     group: load_options.Group,
     to: load_options.To,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
+    common: options.Common,
 ) -> None:
     """Compare what is in the table with the group's offsets and the ends of the logs.
 
@@ -78,19 +74,18 @@ def status(
     from millstream.cli.load.report import print_status
     from millstream.cli.load.work import read_status
 
-    found = read_status(servers, to, group, topics)
-    if as_json:
+    found = read_status(common.servers, to, group, topics)
+    if common.as_json:
         print_json(found.as_dict())
     else:
         print_status(found)
 
 
 def rejected(
+    *,
     to: load_options.To,
     limit: load_options.Limit = 100,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
+    common: options.Common,
 ) -> None:
     """Show how many rows were rejected for which reason, then the newest of them, newest last.
 
@@ -101,13 +96,13 @@ def rejected(
     """
     from millstream.cli.load.work import count_reasons, read_rejected
 
-    rows = read_rejected(servers, to, limit)
-    if as_json:
+    rows = read_rejected(common.servers, to, limit)
+    if common.as_json:
         print_json(rows)
     elif not rows:
         say("nothing was rejected")
     else:
-        print_table(("rejected", "reason"), count_reasons(servers, to))
+        print_table(("rejected", "reason"), count_reasons(common.servers, to))
         print()
         columns = ("topic", "partition", "offset", "reason", "value")
         print_table(columns, [tuple(row[name] for name in columns) for row in rows])
@@ -121,9 +116,7 @@ def replay(
     typed: load_options.ShapingValues,
     master: load_options.Master = "local[*]",
     conf: load_options.Conf = None,
-    servers: options.Servers = options.DEFAULT_SERVERS,
-    as_json: options.AsJson = False,
-    debug: options.Debug = False,
+    common: options.Common,
 ) -> None:
     """Load rejected rows again, after a fix of the schema or the checks.
 
@@ -138,4 +131,5 @@ def replay(
 
     if typed["schema"] is None and typed["avro_schema"] is None:
         raise UsageError("replay needs the schema that rows must have now: give --schema (or --avro-schema)")
-    run_replay(LoadOrder((), group, to, servers, typed, master=master, conf=conf or ()), as_json=as_json)
+    order = LoadOrder((), group, to, common.servers, typed, master=master, conf=conf or ())
+    run_replay(order, as_json=common.as_json)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
-
-from millstream.errors import ConfigError
 
 CYCLES: Final = "Cycles"
 SHAPE: Final = "What rows are made of"
@@ -103,12 +100,6 @@ def taking(
         return made
 
     return decorate
-
-
-def setting_error(text: str) -> ConfigError:
-    """The error of the setting that the text begins with: ``schema: the column id is there twice``."""
-    name = re.match(r"\w*", text)
-    return ConfigError(text, setting=name and name[0])
 
 
 def options(settings: type[Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Literal
 
+from millstream.errors import ConfigError
 from millstream.spark.load.declarations import (
     CYCLES,
     SHAPE,
@@ -24,7 +25,6 @@ from millstream.spark.load.declarations import (
     declared,
     options,
     setting,
-    setting_error,
 )
 from millstream.suggestions import nearest
 
@@ -104,9 +104,9 @@ class Shaping:
         self._check_format()
         self._check_csv()
         if any(not check.strip() for check in self.checks):
-            raise setting_error("checks has an empty check: leave it out")
+            raise ConfigError("checks has an empty check: leave it out", setting="checks")
         if self.sql is not None and not self.sql.strip().rstrip(";"):
-            raise setting_error("sql is empty: leave it out")
+            raise ConfigError("sql is empty: leave it out", setting="sql")
 
     def _check(self, declaration: Setting) -> None:
         name, value = declaration.name, getattr(self, declaration.name)
@@ -125,7 +125,7 @@ class Shaping:
         elif declaration.not_empty and not value:
             problem = "empty: give it a name"
         if problem:
-            raise setting_error(f"{name} is {problem}")
+            raise ConfigError(f"{name} is {problem}", setting=name)
 
     def _implied(self) -> str:
         if self.avro_schema is not None:
@@ -135,25 +135,42 @@ class Shaping:
     def _check_format(self) -> None:
         name = self.format
         if name in ("json", "csv") and not (self.schema or "").strip():
-            raise setting_error(f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'")
+            raise ConfigError(
+                f"value_format={name} needs a schema, such as 'id LONG, price DOUBLE'", setting="value_format"
+            )
         if name == RAW and self.schema is not None:
-            raise setting_error("schema is not for value_format=raw: choose json, avro or csv")
+            raise ConfigError(
+                "schema is not for value_format=raw: choose json, avro or csv", setting="schema"
+            )
         if (name == "avro") != (self.avro_schema is not None):
-            raise setting_error("avro_schema and value_format=avro go together: give both, or neither")
+            raise ConfigError(
+                "avro_schema and value_format=avro go together: give both, or neither", setting="avro_schema"
+            )
         if self.avro_prefix != "none" and name != "avro":
-            raise setting_error(f"avro_prefix is not for value_format={name}: give an avro_schema as well")
+            raise ConfigError(
+                f"avro_prefix is not for value_format={name}: give an avro_schema as well",
+                setting="avro_prefix",
+            )
 
     def _check_csv(self) -> None:
         delimiter, quote = self.csv_delimiter, self.csv_quote
         if len(delimiter.encode()) != 1 or delimiter in "\r\n":
-            raise setting_error(f"csv_delimiter is {delimiter!r}: it must be one ASCII character")
+            raise ConfigError(
+                f"csv_delimiter is {delimiter!r}: it must be one ASCII character", setting="csv_delimiter"
+            )
         if quote and (len(quote.encode()) != 1 or quote in "\r\n"):
-            raise setting_error(f"csv_quote is {quote!r}: it must be one ASCII character, or empty")
+            raise ConfigError(
+                f"csv_quote is {quote!r}: it must be one ASCII character, or empty", setting="csv_quote"
+            )
         if quote == delimiter:
-            raise setting_error(f"csv_quote is {quote!r}, as is the delimiter: choose another character")
+            raise ConfigError(
+                f"csv_quote is {quote!r}, as is the delimiter: choose another character", setting="csv_quote"
+            )
         if (delimiter, quote) != (",", '"') and self.format != "csv":
             name = "csv_delimiter" if delimiter != "," else "csv_quote"
-            raise setting_error(f"{name} is not for value_format={self.format}: leave it out, or choose csv")
+            raise ConfigError(
+                f"{name} is not for value_format={self.format}: leave it out, or choose csv", setting=name
+            )
 
     @property
     def format(self) -> str:
@@ -263,12 +280,13 @@ class LoadSettings(Shaping):
     def __post_init__(self) -> None:
         Shaping.__post_init__(self)  # super() does not work in a class with slots
         if not self.topics:
-            raise setting_error("topics is empty: name at least one")
+            raise ConfigError("topics is empty: name at least one", setting="topics")
         object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if self.target_file_size is not None and not self.compact:
-            raise setting_error(
+            raise ConfigError(
                 "target_file_size is how large files become that are joined, so it needs compact=True: how "
-                "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)"
+                "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)",
+                setting="target_file_size",
             )
 
     @property

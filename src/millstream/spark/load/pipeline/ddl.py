@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.suggestions import nearest
 
 _TOKEN: Final = re.compile(
@@ -75,7 +75,10 @@ class _SchemaParser:
         seen: set[str] = set()
         for field in fields:
             if field.name.lower() in seen:
-                raise setting_error(f"schema: the column {field.name} is there twice (capitals do not count)")
+                raise ConfigError(
+                    f"schema: the column {field.name} is there twice (capitals do not count)",
+                    setting="schema",
+                )
             seen.add(field.name.lower())
         return pa.schema(fields)
 
@@ -87,9 +90,10 @@ class _SchemaParser:
         while at < end:
             match = _TOKEN.match(self._text, at)
             if match is None:
-                raise setting_error(
+                raise ConfigError(
                     f"schema: {self._text[at:].strip()[:20]!r} cannot be read; a name with other characters "
-                    "than letters, digits and _ is written in `backquotes`"
+                    "than letters, digits and _ is written in `backquotes`",
+                    setting="schema",
                 )
             found.append((match.lastgroup or "", match[0].strip()))
             at = match.end()
@@ -118,7 +122,7 @@ class _SchemaParser:
     def _fail(self, what: str) -> NoReturn:
         got = self._peek()
         found = f"there is {got!r}" if got else "it ends"
-        raise setting_error(f"schema: {what}, but {found}")
+        raise ConfigError(f"schema: {what}, but {found}", setting="schema")
 
     def _fields(self, end: str) -> list[Any]:
         fields = [self._field()]
@@ -147,7 +151,7 @@ class _SchemaParser:
     def _type(self, column: str) -> Any:
         word = self._next()[1].upper()
         if word == _END:
-            raise setting_error(f"schema: the column {column} has no type")
+            raise ConfigError(f"schema: the column {column} has no type", setting="schema")
         nested: dict[str, Callable[[str], Any]] = {
             "ARRAY": self._array,
             "MAP": self._map,
@@ -165,8 +169,9 @@ class _SchemaParser:
                 if near
                 else f"choose one of {', '.join(dict.fromkeys(known.values()))}"
             )
-            raise setting_error(
-                f"schema: the column {column} is of type {word}, which a load cannot make: {hint}"
+            raise ConfigError(
+                f"schema: the column {column} is of type {word}, which a load cannot make: {hint}",
+                setting="schema",
             )
         return self._types[word]
 
@@ -205,16 +210,19 @@ class _SchemaParser:
             scale = self._number(column) if self._take(",") else 0
             self._expect(")", f"the DECIMAL of {column}")
         if not 0 < precision <= 38 or scale > precision:
-            raise setting_error(
+            raise ConfigError(
                 f"schema: the column {column} is DECIMAL({precision},{scale}): the precision is at "
-                "most 38, the scale at most the precision"
+                "most 38, the scale at most the precision",
+                setting="schema",
             )
         return pa.decimal128(precision, scale)
 
     def _number(self, column: str) -> int:
         _, text = self._next()
         if not text.isdigit():
-            raise setting_error(f"schema: the DECIMAL of {column} needs numbers, not {text!r}")
+            raise ConfigError(
+                f"schema: the DECIMAL of {column} needs numbers, not {text!r}", setting="schema"
+            )
         return int(text)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.sinks.partitioning import DERIVED
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class Partitioning:
                 self.derived += (_derived(found, schema),)
                 self.names += (self.derived[-1].name,)
         if len(set(self.names)) < len(self.names):
-            raise setting_error(f"partition_by names a column twice: {', '.join(self.names)}")
+            raise ConfigError(
+                f"partition_by names a column twice: {', '.join(self.names)}", setting="partition_by"
+            )
         self.schema = schema
         for one in self.derived:
             self.schema = self.schema.append(one.field())
@@ -94,9 +96,10 @@ def remembered_for(schema: pa.Schema, remembered: Sequence[str]) -> tuple[str, .
 
 def _column(name: str, schema: pa.Schema) -> str:
     if name not in schema.names:
-        raise setting_error(
+        raise ConfigError(
             f"partition_by: there is no column {name!r}. There are {', '.join(schema.names)}; or add one, "
-            "as in 'date(_timestamp) AS day'"
+            "as in 'date(_timestamp) AS day'",
+            setting="partition_by",
         )
     return name
 
@@ -106,15 +109,20 @@ def _derived(found: re.Match[str], schema: pa.Schema) -> Derived:
 
     function, source, name = found[1].lower(), _column(found[2], schema), found[3]
     if function not in _FUNCTIONS:
-        raise setting_error(
+        raise ConfigError(
             f"partition_by: {found[0].strip()!r} uses {function}: there are {', '.join(_FUNCTIONS)}; "
-            "derive other columns with sql"
+            "derive other columns with sql",
+            setting="partition_by",
         )
     kind = schema.field(source).type
     if not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and function != "hour")):
-        raise setting_error(
-            f"partition_by: {found[0].strip()!r} needs a date or time, and {source} is {kind}"
+        raise ConfigError(
+            f"partition_by: {found[0].strip()!r} needs a date or time, and {source} is {kind}",
+            setting="partition_by",
         )
     if name.lower() in (other.lower() for other in schema.names):
-        raise setting_error(f"partition_by: the table has a column {name} already: choose another name")
+        raise ConfigError(
+            f"partition_by: the table has a column {name} already: choose another name",
+            setting="partition_by",
+        )
     return Derived(name, function, source)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError
-from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 
 if TYPE_CHECKING:
@@ -21,7 +20,9 @@ def arrow_schema(schema: Any, what: str) -> pa.Schema:
     for field in schema.jsonValue()["fields"]:
         name = field["name"]
         if name.lower() in (other.name.lower() for other in fields):
-            raise setting_error(f"{what} has two columns {name}: give one of them another name with AS")
+            raise ConfigError(
+                f"{what} has two columns {name}: give one of them another name with AS", setting=what
+            )
         fields.append(pa.field(name, _type(field["type"], name, what)))
     return pa.schema(fields)
 
@@ -44,8 +45,8 @@ def _type(given: Any, column: str, what: str) -> Any:
         return ddl.parse(f"x {given}").field(0).type
     except ConfigError as error:
         hint = ": CAST it to one" if given == "void" else ""
-        raise setting_error(
-            f"{what} has a column {column} of type {given}, which a table cannot have{hint}"
+        raise ConfigError(
+            f"{what} has a column {column} of type {given}, which a table cannot have{hint}", setting=what
         ) from error
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl, frames
 from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.spark_schema import arrow_schema
@@ -54,20 +54,23 @@ def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
         except Exception as error:
             if not is_spark_error(error):
                 raise
-            raise setting_error(f"sql: {said(error)}") from error
+            raise ConfigError(f"sql: {said(error)}", setting="sql") from error
     schema = arrow_schema(found, "sql: the result")
     positions = [name for name in _positions(shaping) if name in schema.names]
     if not shaping.is_raw and positions and len(positions) < 3:
         missing = set(_positions(shaping)) - set(positions)
-        raise setting_error(
-            f"sql keeps {', '.join(positions)} but not {', '.join(sorted(missing))}: keep all, or none"
+        raise ConfigError(
+            f"sql keeps {', '.join(positions)} but not {', '.join(sorted(missing))}: keep all, or none",
+            setting="sql",
         )
     if len(positions) == 3:
         _check_positions(schema, shaping)
         return QueryShape(schema, aggregates=False)
     for name in columns.POSITIONS:
         if name in schema.names:
-            raise setting_error(f"sql: the column {name} is one that a load adds: rename it with AS")
+            raise ConfigError(
+                f"sql: the column {name} is one that a load adds: rename it with AS", setting="sql"
+            )
     return QueryShape(columns.with_positions(list(schema)), aggregates=True)
 
 
@@ -78,7 +81,9 @@ def _positions(shaping: Shaping) -> tuple[str, ...]:
 def _check_positions(schema: pa.Schema, shaping: Shaping) -> None:
     for name, field in zip(_positions(shaping), columns.position_fields(), strict=False):
         if not schema.field(name).type.equals(field.type):
-            raise setting_error(f"sql: {name} must keep its type: it says which record a row came from")
+            raise ConfigError(
+                f"sql: {name} must keep its type: it says which record a row came from", setting="sql"
+            )
 
 
 def run(

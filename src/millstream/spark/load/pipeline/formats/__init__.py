@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import columns, ddl
 from millstream.spark.load.pipeline.formats.parsed import Parser
 from millstream.spark.load.settings import Shaping
@@ -21,7 +21,9 @@ def parser_of(shaping: Shaping) -> Parser | None:
     parser = _make(shaping, schema)
     for field in parser.schema:
         if field.name.lower() in columns.POSITIONS:
-            raise setting_error(f"schema: the column {field.name} is one that a load adds: rename it")
+            raise ConfigError(
+                f"schema: the column {field.name} is one that a load adds: rename it", setting="schema"
+            )
     return parser
 
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.errors import ConfigError
 from millstream.serde import AvroDeserializer
-from millstream.spark.load.declarations import setting_error
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats.avro_types import columns, converter
 from millstream.spark.load.pipeline.formats.parsed import (
@@ -38,13 +38,13 @@ def schema_text(given: str) -> str:
         try:
             text = Path(given).read_text()
         except OSError as error:
-            raise setting_error(
-                f"avro_schema: {given!r} is not JSON, nor a file: {error.strerror}"
+            raise ConfigError(
+                f"avro_schema: {given!r} is not JSON, nor a file: {error.strerror}", setting="avro_schema"
             ) from error
     try:
         json.loads(text)
     except ValueError as error:
-        raise setting_error(f"avro_schema is not JSON: {error}") from error
+        raise ConfigError(f"avro_schema is not JSON: {error}", setting="avro_schema") from error
     return text
 
 
@@ -91,10 +91,11 @@ def _chosen(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     """The columns of ``schema``, if the Avro record has them, of the same types."""
     for field in schema:
         if field.name not in found.names:
-            raise setting_error(f"schema: the Avro record has no field {field.name}")
+            raise ConfigError(f"schema: the Avro record has no field {field.name}", setting="schema")
         kind = found.field(field.name).type
         if not kind.equals(field.type):
-            raise setting_error(
-                f"schema: {field.name} is {ddl.type_name(field.type)}, but {ddl.type_name(kind)} in Avro"
+            raise ConfigError(
+                f"schema: {field.name} is {ddl.type_name(field.type)}, but {ddl.type_name(kind)} in Avro",
+                setting="schema",
             )
     return schema

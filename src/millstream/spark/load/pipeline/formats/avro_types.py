@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.load.pipeline.formats.parsed import BadColumnError, ConvertField, not_null
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def columns(schema: Any) -> pa.Schema:
     import pyarrow as pa
 
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        raise setting_error("avro_schema must be a record: its fields are the table's columns")
+        raise ConfigError(
+            "avro_schema must be a record: its fields are the table's columns", setting="avro_schema"
+        )
     types = _Types()
     return pa.schema(types.fields(schema, ""))
 
@@ -36,7 +38,9 @@ class _Types:
     def fields(self, record: Mapping[str, Any], path: str) -> list[Any]:
         name = record["name"]
         if name in self._open:
-            raise setting_error(f"avro_schema: {path} contains itself, and a column cannot")
+            raise ConfigError(
+                f"avro_schema: {path} contains itself, and a column cannot", setting="avro_schema"
+            )
         self._named[name] = record
         self._open.append(name)
         found = [self._field(field, path) for field in record["fields"]]
@@ -55,8 +59,9 @@ class _Types:
         if isinstance(given, list):
             others = [one for one in given if one != "null"]
             if len(others) != 1:
-                raise setting_error(
-                    f"avro_schema: {path} is a union of several types: only null and one other fit"
+                raise ConfigError(
+                    f"avro_schema: {path} is a union of several types: only null and one other fit",
+                    setting="avro_schema",
                 )
             return self._type(others[0], path)[0], len(others) < len(given)
         if isinstance(given, str):
@@ -108,8 +113,9 @@ def _scalar(given: Mapping[str, Any], path: str) -> Any:
         "enum": pa.string(),
     }
     if logical in ("time-millis", "time-micros") or given["type"] not in types:
-        raise setting_error(
-            f"avro_schema: {path} is of type {logical or given['type']}, which a column cannot be"
+        raise ConfigError(
+            f"avro_schema: {path} is of type {logical or given['type']}, which a column cannot be",
+            setting="avro_schema",
         )
     return logical_types.get(str(logical), types[given["type"]])
 

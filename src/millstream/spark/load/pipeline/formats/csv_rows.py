@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats import texts
 from millstream.spark.load.pipeline.formats.json_rows import described, rounded
@@ -111,7 +111,9 @@ def _reader(field: Any) -> Callable[[str], Any]:
 
     kind = field.type
     if pa.types.is_nested(kind):
-        raise setting_error(f"schema: CSV cannot hold {ddl.type_name(kind)} ({field.name}): use JSON")
+        raise ConfigError(
+            f"schema: CSV cannot hold {ddl.type_name(kind)} ({field.name}): use JSON", setting="schema"
+        )
     if pa.types.is_string(kind):
         return str
     if pa.types.is_boolean(kind):

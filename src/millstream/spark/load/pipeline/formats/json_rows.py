@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from millstream.spark.load.declarations import setting_error
+from millstream.errors import ConfigError
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.pipeline.formats import texts
 from millstream.spark.load.pipeline.formats.parsed import (
@@ -277,7 +277,10 @@ def _map(kind: Any, name: str) -> ConvertField:
     import pyarrow as pa
 
     if not pa.types.is_string(kind.key_type):
-        raise setting_error(f"schema: the MAP of {name} must have keys of type STRING, as JSON has no others")
+        raise ConfigError(
+            f"schema: the MAP of {name} must have keys of type STRING, as JSON has no others",
+            setting="schema",
+        )
     item = _nullable(pa.field(name, kind.item_type))
 
     def read(value: Any, path: str) -> list[tuple[str, Any]]:
