@@ -14,7 +14,7 @@ from millstream.wire.memory import RecycledMemory
 from millstream.wire.records.batch_header import BATCH_OVERHEAD, CODEC_MASK, NO_TIMESTAMP, BatchHeader
 from millstream.wire.records.batches import RecordData, decode_batch
 from millstream.wire.records.codecs import DecompressedTooLarge, decompress_into
-from millstream.wire.records.decode import CheckRecords
+from millstream.wire.records.decode import CheckRecords, load_check
 from millstream.wire.records.jit import Loops
 from millstream.wire.records.primitives import INT64_MAX, Buffer
 
@@ -22,6 +22,7 @@ record_loop: Final[Loops[CheckRecords]] = Loops(volume_bytes=4 << 20)
 """The compiled loop of this process, once it is loaded: after a quarter of a second in plain Python."""
 
 
+_MAX_DECODED_RECORDS: Final = 100_000
 _memory: Final = RecycledMemory()
 _USUAL_RATIO: Final = 8
 
@@ -40,6 +41,8 @@ def check_records(batch: memoryview, header: BatchHeader) -> RecordFacts:
     """Check the records of one batch. Raises Kafka's error if any reader could stumble over them."""
     try:
         compiled = record_loop.ready(len(batch))
+        if compiled is None and header.record_count > _MAX_DECODED_RECORDS:
+            compiled = record_loop.kernels = load_check()  # plain Python would take longer
         facts = _check_compiled(compiled, batch, header) if compiled is not None else None
         return facts or _facts(decoded(batch, header))
     except DecompressedTooLarge as error:
@@ -71,7 +74,14 @@ def _decompressed(batch: memoryview, header: BatchHeader) -> Buffer:
 
 
 def decoded(batch: memoryview, header: BatchHeader) -> list[RecordData]:
-    """Decode the records, with offsets that count from 0. Raises CorruptBatch."""
+    """Decode the records, with offsets that count from 0. Raises CorruptBatch.
+
+    Raises MessageTooLargeError for more than a bound, as each takes microseconds and much memory: a small
+    compressed batch can claim millions. Producers then split the batch.
+    """
+    if header.record_count > _MAX_DECODED_RECORDS:
+        words = f"{header.record_count} records, {_MAX_DECODED_RECORDS} are decoded at most"
+        raise MessageTooLargeError(f"{words}: send smaller batches")
     limit = MAX_DECOMPRESSED_BYTES
     records = decode_batch(batch, max_decompressed_bytes=limit, verify_crc=False, for_all_clients=True)
     for index, record in enumerate(records):

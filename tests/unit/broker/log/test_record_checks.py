@@ -103,6 +103,22 @@ def test_a_decompression_bomb_is_refused(codec: Codec) -> None:
         check_records(memoryview(bomb), read_header(bomb))
 
 
+def test_a_small_batch_of_millions_of_bad_records_costs_little(loop: CheckRecords) -> None:
+    """Decoded one by one they would take minutes and gigabytes, on the broker's only thread."""
+    count = 2_000_000
+    record = b"\x0c\0\0\0\1\1\0"  # all have offset 0
+    head = GOOD[:23] + (count - 1).to_bytes(4, "big") + GOOD[27:57] + count.to_bytes(4, "big")
+    bomb = sealed(head + record * count, Codec.ZSTD)
+    assert len(bomb) < 100_000
+    for kernels in (loop, None):
+        record_loop.kernels = kernels
+        try:
+            with pytest.raises(MessageTooLargeError, match="2000000 records, 100000 are decoded at most"):
+                check_records(memoryview(bomb), read_header(bomb))
+        finally:
+            record_loop.kernels = None
+
+
 @both_ways
 def test_records_are_named_that_have_no_key_or_are_out_of_time() -> None:
     hour = LogConfig(message_timestamp_before_max_ms=3_600_000, message_timestamp_after_max_ms=3_600_000)
