@@ -21,6 +21,7 @@ import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer
 from tests.help_examples import all_examples, leaves
+from tests.system.secured import AUTHORIZER
 from tests.waiting import SECONDS
 
 TOPICS = (
@@ -60,7 +61,8 @@ def pasted() -> list[str]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as broker:
+    settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    with EmbeddedBroker(settings=settings) as broker:
         yield broker
 
 
@@ -76,6 +78,7 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (tmp_path / "orders.jsonl").write_text('{"id": 1, "customer": {"id": 7}}\n')
     (tmp_path / "customers.csv").write_text("name,country\nann,Brazil\n")
     (tmp_path / "pairs.txt").write_text("a:1\nb:2\n")
+    (tmp_path / "password-file").write_text("secret\n")
     (tmp_path / "consumed.jsonl").write_text('{"value": "v", "key": "k", "headers": [], "timestamp": 1}\n')
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -98,6 +101,8 @@ def prepare(admin: Admin, servers: str, example: str) -> None:
     with Producer(bootstrap_servers=servers) as producer:
         for topic in set(TOPICS) - {made and made[1]}:
             producer.send(topic, b'{"id": 1}')
+    if "user delete" in example:
+        admin.set_password("ann", "secret", "SCRAM-SHA-256" if "256" in example else "SCRAM-SHA-512")
     for group in ("audit", "billing"):
         admin.reset_offsets(group, "earliest", topics=["orders"] if made is None else ["payments"])
 

@@ -22,8 +22,18 @@ from millstream.admin.values import (
     ReplicaSize,
     TopicDescription,
 )
+from millstream.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 
 __all__ = [
+    "Acl",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "ConfigEntry",
@@ -36,10 +46,14 @@ __all__ = [
     "LogDirDescription",
     "NewTopic",
     "OffsetReset",
+    "Operation",
     "PartitionLag",
+    "PatternType",
+    "Permission",
     "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
     "ReplicaSize",
+    "ResourceType",
     "TopicDescription",
 ]

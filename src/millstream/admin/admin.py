@@ -13,11 +13,13 @@ from millstream.admin import controller as controller_calls
 from millstream.admin import groups as group_calls
 from millstream.admin import offsets as offset_calls
 from millstream.admin import producers as producer_calls
+from millstream.admin import security as security_calls
 from millstream.admin import topics as topic_calls
 from millstream.admin.call import AdminCall, Partitions, names_of
 from millstream.admin.configs import ConfigEntries, Resource
 from millstream.admin.offsets import OffsetSpec
 from millstream.admin.resets import ResetTarget, reset_offsets
+from millstream.admin.security import SCRAM
 from millstream.admin.values import (
     ClusterDescription,
     ConfigResource,
@@ -36,6 +38,7 @@ from millstream.client.client import Client
 from millstream.config import AdminConfig
 from millstream.config.keywords import AdminKeywords
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from millstream.security.acls import Acl, AclFilter
 
 
 class Admin:
@@ -358,6 +361,28 @@ class Admin:
         return cluster_calls.describe_log_dirs(self._call(timeout), brokers)
 
     # -- the client itself
+
+    def create_acls(self, acls: Acl | Iterable[Acl], *, timeout: float | None = None) -> None:
+        """Create rules that say who may do what; one that exists already stays as it is."""
+        security_calls.create_acls(self._call(timeout), acls)
+
+    def describe_acls(self, wanted: AclFilter | None = None, *, timeout: float | None = None) -> list[Acl]:
+        """The rules that match, sorted; without a filter, all."""
+        return security_calls.describe_acls(self._call(timeout), wanted or AclFilter())
+
+    def delete_acls(self, wanted: AclFilter, *, timeout: float | None = None) -> list[Acl]:
+        """Delete the rules that match, and return them."""
+        return security_calls.delete_acls(self._call(timeout), wanted)
+
+    def list_users(self, *, timeout: float | None = None) -> dict[str, dict[str, int]]:
+        """The users with SCRAM credentials: by name, the iterations of each mechanism."""
+        return security_calls.list_users(self._call(timeout))
+
+    def set_password(
+        self, user: str, password: str | None, mechanism: str = SCRAM, *, timeout: float | None = None
+    ) -> None:
+        """Add a SCRAM user, or change its password, which is never sent; None deletes the credential."""
+        security_calls.set_password(self._call(timeout), user, password, mechanism)
 
     def metrics(self) -> dict[str, int | float]:
         """Counters: requests, bytes and latencies of the connections."""

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import millstream
 from millstream.cli import completion
-from millstream.cli.commands import broker, console, consume, demo, groups, produce, topics
+from millstream.cli.commands import acls, broker, console, consume, demo, groups, produce, topics, users
 from millstream.cli.errors.misuse import sentence
 from millstream.cli.load import command as load
 from millstream.cli.load.group import LoadGroup
@@ -116,6 +116,8 @@ _add_group("topic", topics.topic, topics.COMMANDS)
 _add(app, "produce", produce.produce)
 _add(app, "consume", consume.consume)
 _add_group("group", groups.group, groups.COMMANDS)
+_add_group("acl", acls.acl, acls.COMMANDS)
+_add_group("user", users.user, users.COMMANDS)
 _add_group(
     "load",
     load.load,

@@ -32,6 +32,7 @@ PATHS = sorted(LEAVES)
 def test_the_commands_are_those_of_the_public_face() -> None:
     paths = list(PATHS)
     assert paths == [
+        *(("acl", each) for each in ("add", "delete", "list")),
         ("broker",),
         ("console",),
         ("consume",),
@@ -40,6 +41,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         *(("load", each) for each in ("rejected", "replay", "run", "status")),
         ("produce",),
         *(("topic", each) for each in ("add-partitions", "config", "create", "delete", "describe", "list")),
+        *(("user", each) for each in ("delete", "list", "set-password")),
     ]
 
 
