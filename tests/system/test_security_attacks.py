@@ -16,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from millstream import EmbeddedBroker
+from millstream.broker import server
 from millstream.errors import ErrorCode
 from millstream.security.sasl import scram
 from millstream.security.sasl.oauthbearer import encode_bearer
@@ -31,7 +32,7 @@ from millstream.wire.messages.sasl import (
     SaslHandshakeResponse,
     ScramCredentialUpsertion,
 )
-from tests.system.raw_client import RawClient
+from tests.system.raw_client import RawClient, running_broker
 from tests.system.secured import (
     ADMIN,
     ADMIN_PASSWORD,
@@ -165,6 +166,14 @@ def test_giant_messages_of_an_exchange_are_refused(stranger: RawClient) -> None:
     handshake(stranger, "PLAIN")
     stranger.send(SaslAuthenticateRequest(auth_bytes=bytes(100_000)), 2)
     assert stranger.is_closed_by_peer()
+
+
+def test_who_does_not_log_in_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_LOGIN_MS", 0)
+    settings: dict[str, object] = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
+    with running_broker(tmp_path, settings=settings) as broker, RawClient(broker.address) as client:
+        handshake(client, "SCRAM-SHA-512")
+        assert client.is_closed_by_peer()
 
 
 # --- logins

@@ -25,6 +25,8 @@ from millstream.settings import Address
 log = logging.getLogger("millstream.broker")
 
 _SWEEP_MS: Final = 1000
+_LOGIN_MS: Final = 30_000
+"""How long a client may take to log in: strangers must not hold sockets for as long as an idle client may."""
 
 
 class FrameMemory:
@@ -165,6 +167,9 @@ class BrokerServer:
     def _check_client(self, client: ClientConnection, now_ms: int) -> None:
         connection = client.connection
         silent_ms = now_ms - connection.last_read_ms
+        if client.awaits_login and now_ms - client.connected_ms > _LOGIN_MS:
+            connection.close(CorruptMessage("no login in time"))
+            return
         if connection.frame_incomplete and silent_ms > self._stalled_frame_ms:
             connection.close(CorruptMessage(f"an incomplete request received nothing for {silent_ms} ms"))
         elif silent_ms > self._idle_ms and not connection.unsent_bytes:

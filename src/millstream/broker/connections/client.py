@@ -67,6 +67,7 @@ class ClientConnection:
         self.metrics = server.metrics
         self.listener = security.listener
         self.sasl = security.new_session()
+        self.connected_ms = server.reactor.now_ms()
         self._tls_principal = security.principal_of(transport)
         first_frames = min(security.settings.sasl_server_max_receive_size, server.max_request_bytes)
         self.remote_host = address_as_in_java(transport.sock.getpeername()[0])
@@ -171,6 +172,11 @@ class ClientConnection:
     def awaits_write(self) -> bool:
         """Whether a request waits for the disk, and is therefore answered soon."""
         return any(context.header.api_key == PRODUCE.key for context in self._waiting)
+
+    @property
+    def awaits_login(self) -> bool:
+        """Whether the client has to log in, and has not done so."""
+        return self.sasl is not None and self.sasl.principal is None
 
     def close(self, reason: str) -> None:
         """Close the connection with an error."""
