@@ -98,6 +98,12 @@ def test_users_and_rules_survive_a_restart(tmp_path: Path) -> None:
             assert set(admin.list_users()) == {"admin", "ann"}
 
 
+def test_the_commands_log_in_by_the_brokers_own_file(broker: EmbeddedBroker) -> None:
+    properties = str(broker.data / "security" / "client.properties")
+    cli = Cli(broker.bootstrap_servers)
+    assert "admin" in cli.ok("user", "list", "--json", "--command-config", properties).json
+
+
 def test_the_commands(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
     with EmbeddedBroker(tmp_path, settings=settings) as broker:
