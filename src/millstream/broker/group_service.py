@@ -152,7 +152,7 @@ class GroupService:
         partitions = []
         for index, batch in by_partition.items():
             partition = topic.partitions[index]
-            partition.append(encode_batch(batch), epoch_ms)
+            partition.append(encode_batch(batch), epoch_ms, own=True)
             partitions.append(partition)
         return partitions
 

@@ -173,16 +173,19 @@ class PartitionLog:
 
     # -- appending
 
-    def append(self, batches: Buffer, now_ms: int, *, allow_transactional: bool = False) -> Appended:
+    def append(
+        self, batches: Buffer, now_ms: int, *, allow_transactional: bool = False, own: bool = False
+    ) -> Appended:
         """Append whole batches, setting their offsets and leader epoch, in place if ``batches`` is writable.
 
+        ``own``: the broker has encoded them itself, so the records need no check.
         Raises CorruptBatch for bytes that are not batches, Kafka's error for what the topic refuses or for
         sequences out of order, and KafkaStorageError if the disk fails. Nothing is appended then, and the
         next try may succeed.
         """
         self._store.run_pending_repair()
         view = memoryview(batches)
-        headers = validate(view, self.config, now_ms, allow_transactional=allow_transactional)
+        headers = validate(view, self.config, now_ms, allow_transactional=allow_transactional, own=own)
         earlier = self._store.producers.check(headers)
         if earlier:
             first, last = earlier[0], earlier[-1]

@@ -60,9 +60,14 @@ class RecordsOutOfTimeError(InvalidTimestampError):
 
 
 def validate(
-    batches: memoryview, config: LogConfig, now_ms: int, *, allow_transactional: bool = False
+    batches: memoryview,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    allow_transactional: bool = False,
+    own: bool = False,
 ) -> list[BatchHeader]:
-    """Check consecutive batches and return their headers.
+    """Check consecutive batches and return their headers. Records of the broker's ``own`` are not looked at.
 
     Raises CorruptBatch for bytes that are not batches, and Kafka's error for batches that the topic refuses.
     """
@@ -72,6 +77,10 @@ def validate(
         header = unpack_header(batches, position)
         check_crc(batches, header, position)
         _check_header(header, config, allow_transactional)
+        if own:
+            headers.append(header)
+            position += header.size
+            continue
         batch = batches[position : position + header.size]
         facts = check_records(batch, header)
         _check_timestamp_type(header)

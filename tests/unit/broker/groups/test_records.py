@@ -29,7 +29,7 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 times = st.integers(0, 2**62)
 timeouts = st.integers(0, 2**31 - 1)
 
-committed = st.builds(CommittedOffset, int64s, names, int32s, int64s) | st.builds(
+committed = st.builds(CommittedOffset, int64s, names, int32s, int64s, st.none()) | st.builds(
     CommittedOffset, int64s, names, st.just(-1), int64s, times
 )
 members = st.builds(

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeVar
 
 from millstream.errors import CorruptMessage
 from millstream.model import TopicPartition
@@ -36,13 +37,14 @@ _OFFSET_VALUE_VERSION: Final = 3
 _EXPIRING_OFFSET_VALUE_VERSION: Final = 1  # the only version that can say when the offset expires
 _GROUP_VALUE_VERSION: Final = 3
 _NUMBER: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
 
 Buffer = bytes | bytearray | memoryview
 _Message = TypeVar("_Message", bound=Data)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """A committed offset as stored. Times are epoch milliseconds. ``expires_ms`` is set if the client
     requested a retention time (OffsetCommit versions 2 to 4)."""
 
@@ -79,8 +81,7 @@ class GroupSnapshot:
     members: tuple[MemberSnapshot, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRecord:
+class OffsetRecord(NamedTuple):
     """A group's offset for a partition; None deletes it."""
 
     group_id: str
@@ -103,12 +104,10 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Return the record's key and value for the log; the value of a tombstone is None."""
     if isinstance(record, OffsetRecord):
         topic, partition = record.partition
-        key: Data = OffsetCommitKey(group=record.group_id, topic=topic, partition=partition)
-        offset_value = None if record.value is None else _encode_offset(record.value)
-        return _numbered(_OFFSET_KEY_TYPE, key, 0), offset_value
-    key = GroupMetadataKey(group=record.group_id)
+        key = _offset_key_start(record.group_id, topic) + _PARTITION.pack(partition)
+        return key, None if record.value is None else _encode_offset(record.value)
     group_value = None if record.value is None else _encode_group(record.value)
-    return _numbered(_GROUP_KEY_TYPE, key, 0), group_value
+    return _numbered(_GROUP_KEY_TYPE, GroupMetadataKey(group=record.group_id), 0), group_value
 
 
 def decode_record(key: Buffer | None, value: Buffer | None) -> GroupRecord | None:
@@ -129,6 +128,7 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> GroupRecord | Non
     return None
 
 
+@lru_cache(maxsize=1024)
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the partition of ``__consumer_offsets`` of a group: Java's hash of its name, as in Kafka."""
     code = 0
@@ -140,17 +140,37 @@ def partition_for(group_id: str, partition_count: int) -> int:
     return 0 if code == 0x80000000 else code % partition_count
 
 
+# The records of one commit differ in partition and offset only: the last field of the key, and the first one
+# of the value. The rest is encoded once.
+
+
+@lru_cache(maxsize=256)
+def _offset_key_start(group_id: str, topic: str) -> bytes:
+    """The key of an offset up to the partition."""
+    whole = _numbered(_OFFSET_KEY_TYPE, OffsetCommitKey(group=group_id, topic=topic, partition=0), 0)
+    return whole[: -_PARTITION.size]
+
+
 def _encode_offset(value: CommittedOffset) -> bytes:
-    expires = value.expires_ms is not None
+    start, end = _around_offset(*value[1:])
+    return start + _OFFSET.pack(value.offset) + end
+
+
+@lru_cache(maxsize=256)
+def _around_offset(
+    metadata: str, leader_epoch: int, committed_ms: int, expires_ms: int | None
+) -> tuple[bytes, bytes]:
+    """The value of an offset before and after the offset itself."""
     message = OffsetCommitValue(
-        offset=value.offset,
-        leader_epoch=value.leader_epoch,
-        metadata=value.metadata,
-        commit_timestamp=value.committed_ms,
-        expire_timestamp=-1 if value.expires_ms is None else value.expires_ms,
+        offset=0,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=committed_ms,
+        expire_timestamp=-1 if expires_ms is None else expires_ms,
     )
-    version = _EXPIRING_OFFSET_VALUE_VERSION if expires else _OFFSET_VALUE_VERSION
-    return _numbered(version, message, version)
+    version = _OFFSET_VALUE_VERSION if expires_ms is None else _EXPIRING_OFFSET_VALUE_VERSION
+    whole = _numbered(version, message, version)
+    return whole[: _NUMBER.size], whole[_NUMBER.size + _OFFSET.size :]
 
 
 def _decode_offset(buffer: Buffer) -> CommittedOffset:
