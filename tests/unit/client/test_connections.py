@@ -258,8 +258,9 @@ def test_an_address_that_drops_packets_gives_the_next_its_turn(
     with silent_address(broker.port) as silent:
         resolved: list[str] = []
 
-        def both(host: str, port: int, **options: Any) -> list[Any]:
-            resolved.append(host)
+        def both(host: str, port: int, *more: Any, **options: Any) -> list[Any]:
+            if threading.current_thread().name != "millstream-listener-check":
+                resolved.append(host)
             return [
                 (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in (silent, "127.0.0.1")
             ]
