@@ -116,6 +116,35 @@ def test_cooperative_members_keep_what_does_not_move() -> None:
     assert not hand.sends
 
 
+def test_a_leader_rebalances_again_when_partitions_that_move_are_left_without_an_owner() -> None:
+    """Their owner, a static member, has lost them and was back without a rebalance."""
+    hand = Hand(settings(COOPERATIVE, session_timeout_ms=10_000, max_poll_interval_ms=30_000))
+    hand.metadata(t=2)
+    hand.poll()
+    hand.find()
+    theirs = encode_subscription(
+        Subscription(("t",), owned_partitions=partitions("t-0", "t-1"), generation_id=1)
+    )
+    mine = encode_subscription(Subscription(("t",)))
+    hand.join(2, leader="me", protocol=COOPERATIVE, members={"me": mine, "they": theirs})
+    hand.sync()
+    hand.run_callbacks()
+    assert hand.phase() is MemberPhase.STABLE
+    for _ in range(13):
+        hand.after(3_000)
+        assert hand.kinds() == ["Heartbeat"], "they may be about to give it up"
+        hand.beat()
+    hand.after(1_000)
+    request = hand.join(3, leader="me", protocol=COOPERATIVE, members={"me": mine})
+    assert request.reason == "partitions that were to move have no owner"
+    hand.sync("t-0", "t-1")
+    hand.run_callbacks()
+    for _ in range(20):
+        hand.after(3_000)
+        assert hand.kinds() == ["Heartbeat"], "all have owners"
+        hand.beat()
+
+
 def test_cooperative_members_give_up_what_they_no_longer_want() -> None:
     hand = Hand(settings(COOPERATIVE), ("s", "t"))
     hand.settle("s-0", "t-0", protocol=COOPERATIVE)

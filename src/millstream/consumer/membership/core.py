@@ -216,7 +216,9 @@ class Membership:
         state = self._state
         if state.lookup.node is not None and state.wants_to_begin:
             return now_ms
-        moments = (state.poll_deadline_ms, state.lease_deadline_ms, self._outbox.next_wake_ms())
+        moves_until_ms = state.moves_until_ms if state.phase is MemberPhase.STABLE else None
+        deadlines = (state.poll_deadline_ms, state.lease_deadline_ms, moves_until_ms)
+        moments = (*deadlines, self._outbox.next_wake_ms())
         wake_ms = min((moment for moment in moments if moment is not None), default=None)
         return None if wake_ms is None else max(now_ms, wake_ms)
 
@@ -278,6 +280,10 @@ class Membership:
     def _expire(self, now_ms: int) -> None:
         """Take a user who does not poll out of the group; give up when no heartbeat has been answered."""
         state, config = self._state, self._config
+        is_stable = state.phase is MemberPhase.STABLE
+        if is_stable and state.moves_until_ms is not None and now_ms >= state.moves_until_ms:
+            state.moves_until_ms = None
+            state.request_rejoin("partitions that were to move have no owner")
         deadline_ms = state.poll_deadline_ms
         if deadline_ms is not None and now_ms >= deadline_ms:
             reason = (

@@ -79,6 +79,12 @@ def withhold_claimed(assignments: Mapping[str, Assignment], members: Members) ->
     }
 
 
+def has_moving(encoded: EncodedAssignments, members: Members) -> bool:
+    """Whether a partition that a member says it owns is assigned to no one: it is to move."""
+    assigned = {partition for _, data in encoded for partition in decode_assignment(data).partitions}
+    return any(not assigned.issuperset(member.owned_partitions) for member in members.values())
+
+
 def assigned_counts(description: DescribedGroup) -> dict[str, int]:
     """How many partitions each topic had when the present assignment was made, as far as it shows."""
     counts: dict[str, int] = {}

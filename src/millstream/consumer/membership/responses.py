@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from millstream.consumer.assignors.base import NO_GENERATION, Assignment, ClusterView
+from millstream.consumer.assignors.base import NO_GENERATION, Assignment, ClusterView, RebalanceProtocol
 from millstream.consumer.assignors.protocol import PROTOCOL_TYPE, decode_assignment
 from millstream.consumer.membership import leader
 from millstream.consumer.membership.phases import MemberPhase
@@ -113,6 +113,12 @@ def assign(state: MemberState, now_ms: int) -> None:
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
         return
+    is_cooperative = state.protocol is RebalanceProtocol.COOPERATIVE
+    if is_cooperative and leader.has_moving(state.assignments, state.group_members.members):
+        # Owners give these up and rejoin. But a static one that is back after a loss, or another process with
+        # its id, takes its assignment over without a rebalance, and no one would assign them.
+        limit_ms = state.config.max_poll_interval_ms + state.config.session_timeout_ms
+        state.moves_until_ms = now_ms + limit_ms
     watch_metadata(state)
     state.move_to(MemberPhase.SYNCING, now_ms)
 

@@ -71,8 +71,7 @@ class MemberState:
         self.exchange: int | None = None
         """The token of the JoinGroup or SyncGroup in flight."""
         self.exchange_sent_ms = 0
-        self.retry_at_ms = 0
-        self.attempts = 0
+        self.retry_at_ms = self.attempts = 0
         self.mismatches = 0
         """How often in a row an assignment did not suit the subscription."""
 
@@ -88,6 +87,8 @@ class MemberState:
         """The members of the generation, for its leader."""
         self.assigned_with: AssignedRacks = {}
         """The metadata that the generation's assignment was made with, for its leader."""
+        # When partitions that were to move must have been given up, for the leader of the generation.
+        self.moves_until_ms: int | None = None
         self.must_review = False
         """Leads a generation whose assignment it did not make, and must find out what that was made with."""
         self.review: int | None = None
@@ -225,6 +226,7 @@ class MemberState:
         self.assigned_with = {}
         self.assignments = []
         self.must_review, self.review = False, None
+        self.moves_until_ms = None
 
     # ---- leaving ----
 
