@@ -23,6 +23,7 @@ from millstream.broker.groups.state.table import GroupTable
 from millstream.consumer.assignors import sticky
 from millstream.consumer.assignors.base import Assignment, Members
 from millstream.consumer.consumer import Consumer
+from millstream.consumer.core_guard import CoreGuard
 from millstream.consumer.driver import ConsumerDriver
 from millstream.consumer.fetching import positions
 from millstream.consumer.fetching.partition_state import FetchPhase
@@ -247,11 +248,11 @@ def _close_waits_for_nobody() -> tuple[Any, ...]:
 
 
 def _failures_only_logged() -> tuple[Any, ...]:
-    def work(self: ConsumerDriver, work: Callable[..., Any], *args: Any) -> Any:
-        with self.lock, suppress(Exception):
+    def run(self: CoreGuard, work: Callable[..., Any], *args: Any) -> Any:
+        with self._lock, suppress(Exception):
             return work(*args)
 
-    return (patch.object(ConsumerDriver, "_work", work),)
+    return (patch.object(CoreGuard, "run", run),)
 
 
 def _loop_commits_unseen() -> tuple[Any, ...]:
@@ -270,7 +271,7 @@ def _wakeup_unheard() -> tuple[Any, ...]:
 def _takes_during_rebalances() -> tuple[Any, ...]:
     def begin_take(self: ConsumerDriver) -> list[Any]:
         with self.lock:
-            self.check()
+            self.guard.check()
             return self._fetcher.begin_take()
 
     def finish_take(self: ConsumerDriver, drained: Any) -> Any:

@@ -7,12 +7,11 @@ needs no other thread. Records are decoded, and the user's code runs, without th
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from millstream.client.chance import chance
 from millstream.client.client import Client
@@ -20,6 +19,7 @@ from millstream.client.cluster import Cluster
 from millstream.client.connections import Channel
 from millstream.client.targets import CoordinatorOf
 from millstream.config import ConsumerConfig
+from millstream.consumer.core_guard import CoreGuard
 from millstream.consumer.cores import ConsumerCore, ConsumerCores, Pending
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.diagnosis import diagnose
@@ -30,13 +30,8 @@ from millstream.consumer.membership.values import Assigned, CallbackEvent, Group
 from millstream.consumer.offsets.core import OffsetStore
 from millstream.consumer.offsets.values import CommitDone, Offsets
 from millstream.consumer.sends import Send
-from millstream.errors import InternalError, MillstreamError
+from millstream.errors import MillstreamError
 from millstream.model import TopicPartition
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-log = logging.getLogger("millstream.consumer")
 
 _ROUNDS = 20
 """How often the cores may answer each other in one poll; more would be a bug of ours."""
@@ -72,7 +67,7 @@ class ConsumerDriver:
         self._member = cores.membership
         self._offsets = cores.offsets
         self._after_poll = (0, 0)
-        self._failure: InternalError | None = None
+        self.guard = CoreGuard(self.lock, config.group_id)
 
     # --- on the I/O thread
 
@@ -87,7 +82,7 @@ class ConsumerDriver:
 
     def poll(self, now_ms: int) -> None:
         """Send what is due, and let the cores answer each other until all are quiet."""
-        self._work(self._poll_cores, now_ms)
+        self.guard.run(self._poll_cores, now_ms)
 
     def _poll_cores(self, now_ms: int) -> None:
         for _ in range(_ROUNDS):
@@ -99,25 +94,11 @@ class ConsumerDriver:
         self.lock.notify_all()
 
     def next_wake_ms(self, now_ms: int) -> int | None:
-        moments = self._work(lambda: [core.next_wake_ms(now_ms) for core in self._cores.all()])
+        moments = self.guard.run(lambda: [core.next_wake_ms(now_ms) for core in self._cores.all()])
         return min((moment for moment in moments or () if moment is not None), default=None)
 
-    def _work(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Use the cores with the lock held. After an exception they are not used again, and poll() raises."""
-        with self.lock:
-            if self.has_failed:
-                return None
-            try:
-                return work(*args, **kwargs)
-            except Exception as error:
-                log.exception("group %s: the consumer failed", self._config.group_id)
-                self._failure = InternalError(f"{InternalError.meaning} ({error!r})")
-                self._failure.__cause__ = error
-                self.lock.notify_all()
-                return None
-
     def _cluster_changed(self, cluster: Cluster) -> None:
-        self._work(self._cores.cluster_changed, cluster, self._client.now_ms())
+        self.guard.run(self._cores.cluster_changed, cluster, self._client.now_ms())
         with self.lock:
             self.lock.notify_all()
 
@@ -134,24 +115,14 @@ class ConsumerDriver:
         )
 
     def _received(self, core: ConsumerCore, token: int, response: Any) -> None:
-        self._work(core.receive, token, response, self._client.now_ms())
+        self.guard.run(core.receive, token, response, self._client.now_ms())
         self._client.poll_soon()
 
     def _failed(self, core: ConsumerCore, token: int, error: MillstreamError) -> None:
-        self._work(core.failed, token, error, self._client.now_ms())
+        self.guard.run(core.failed, token, error, self._client.now_ms())
         self._client.poll_soon()
 
     # --- for the user's thread: what is read. From here on, each method takes the lock itself
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether a core has raised an exception, and none is used any more."""
-        return self._failure is not None
-
-    def check(self) -> None:
-        """Raise InternalError if a core has failed."""
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
 
     @property
     def has_group(self) -> bool:
@@ -240,13 +211,13 @@ class ConsumerDriver:
             failed = (self._member is not None and self._member.error is not None) or (
                 self._cores.has_topic_error
             )
-            failed = failed or self.has_failed
+            failed = failed or self.guard.has_failed
             return bool(self.callbacks or self.finished_commits) or failed or self._fetcher.ready() or None
 
     def begin_take(self) -> list[Chunk]:
         """The data that may be drained, in order. Raises what the user must be told first."""
         with self.lock:
-            self.check()
+            self.guard.check()
             if self._member is not None and self._member.error is not None:
                 error = self._member.error
                 self.error_raised(error)
@@ -379,7 +350,7 @@ class ConsumerDriver:
 
     def _send_last(self, sends: Iterable[Send]) -> None:
         if self._member is not None:
-            for due in self._work(self._member.poll, self._client.now_ms()) or ():
+            for due in self.guard.run(self._member.poll, self._client.now_ms()) or ():
                 self._send(self._member, due)
         for send in sends:
             ignore: Callable[[Any], None] = lambda _: None  # noqa: E731 - no one waits

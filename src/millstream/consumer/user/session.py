@@ -103,7 +103,7 @@ class ConsumerSession:
         driver = self.driver
         while True:
             self.waits.check_wakeup()
-            driver.check()
+            driver.guard.check()
             self.callbacks.run_commits()
             if driver.callbacks and not self._run_rebalances(consumer, deadline):
                 return Records()
@@ -161,7 +161,7 @@ class ConsumerSession:
                 )
             deadline = self.waits.deadline(timeout_s)
             try:
-                if not self.driver.has_failed:
+                if not self.driver.guard.has_failed:
                     self.callbacks.finish(consumer, deadline)
             finally:
                 self.is_closed = True

@@ -21,7 +21,7 @@ class UserWaits:
 
     def __init__(self, client: Client, driver: ConsumerDriver) -> None:
         self._client = client
-        self._driver = driver
+        self._guard = driver.guard
         self._lock = driver.lock
         self._woken = False
 
@@ -63,7 +63,7 @@ class UserWaits:
 
         def is_over() -> bool:
             ends_early = interruptible and (self._woken or self._client.refusal is not None)
-            return look() is not None or ends_early or self._driver.has_failed
+            return look() is not None or ends_early or self._guard.has_failed
 
         with self._lock:
             while True:
@@ -74,7 +74,7 @@ class UserWaits:
                     self._raise_if_woken()
                     self._client.check_let_in()
                 self._client.io.check_running()
-                self._driver.check()
+                self._guard.check()
                 if deadline.is_over:
                     return None
                 self._lock.wait_for(is_over, min(deadline.remaining_s, _LONGEST_WAIT_S))
