@@ -151,7 +151,7 @@ with Consumer(bootstrap_servers={servers!r}, group_id="idle", auto_offset_reset=
 
 
 def settling() -> Section:
-    """1,000 members and 10,000 partitions: client cores and coordinator in one process, virtual time."""
+    """1,000 consumers and 10,000 partitions, with their coordinator, in one process and virtual time."""
     command = [sys.executable, "-m", "tests.sim.scale"]
     began = time.perf_counter()
     ended = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -4,6 +4,7 @@
 - *static restart*: static members die and are back within their session; nothing else moves.
 - *duplicate*: a second process takes an instance id; exactly one of the two is fenced.
 - *away*: the coordinator is away; calls end in time, and wakeups are heard.
+- *isolated*: a member is cut off for longer than its session. For bugs of leases; no seed draws it.
 - *orderly*: joins, clean leaves, new partitions, without faults: all is owned again within moments.
 """
 
@@ -39,7 +40,7 @@ def chaos(scenario: Scenario) -> None:
     scenario.heal()
     if all(member.wants_to_close for member in scenario.living):
         scenario.start(scenario.draw_habits())
-    scenario.run_for(4_000)  # time to notice the last faults: a session, and a refresh of metadata
+    scenario.run_for(7_000)  # time to notice the last faults: a request that times out, a refresh of metadata
     scenario.settle(SETTLE_MS)
     scenario.stay_settled()
 
@@ -131,6 +132,23 @@ def away(scenario: Scenario) -> None:
     scenario.stay_settled()
 
 
+def isolated(scenario: Scenario) -> None:
+    """A member is cut off for longer than its session: it lets go before others take over."""
+    rng = scenario.world.rng
+    scenario.calm_down()
+    for _ in range(rng.randint(2, 3)):
+        scenario.start(scenario.draw_habits(static=False))
+    scenario.settle(10_000)
+    scenario.run_for(rng.randint(0, 2_000))
+    victim = rng.choice(scenario.living)
+    victim.is_cut_off = True
+    scenario.run_for(rng.randint(6_000, 12_000))
+    victim.is_cut_off = False
+    scenario.run_for(7_000)
+    scenario.settle(SETTLE_MS)
+    scenario.stay_settled()
+
+
 def _close_cleanly(scenario: Scenario) -> None:
     """Who closes is out of the group at once, not after its session."""
     if not scenario.living:
@@ -158,15 +176,15 @@ _WEIGHTS: Final[tuple[tuple[Family, float], ...]] = (
 )
 
 
-def run_seed(seed: int, *, tracing: bool = False) -> tuple[Result, list[str]]:
-    """One run from its seed: how it ended, and its trace if asked for."""
+def run_seed(seed: int, *, tracing: bool = False, family: Family | None = None) -> tuple[Result, list[str]]:
+    """One run from its seed: how it ended, and its trace if asked for. The seed draws the family, too."""
     with simulated(seed):
-        return _run(Scenario(seed, tracing=tracing))
+        return _run(Scenario(seed, tracing=tracing), family)
 
 
-def _run(scenario: Scenario) -> tuple[Result, list[str]]:
+def _run(scenario: Scenario, wanted: Family | None) -> tuple[Result, list[str]]:
     families, weights = zip(*_WEIGHTS, strict=True)
-    family: Family = scenario.world.rng.choices(families, weights)[0]
+    family: Family = wanted or scenario.world.rng.choices(families, weights)[0]
     scenario.has_statics |= family in (static_restart, duplicate)
     scenario.world.note(f"{family.__name__}, {scenario.description}")
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.families import run_seed
+from tests.sim.families import isolated, run_seed
 from tests.sim.faults import FAULTS
 from tests.sim.mutations import MUTATIONS, catch
 from tests.sim.scale import settle_large_group
@@ -24,6 +24,12 @@ def test_invariants_hold(start: int) -> None:
     for seed in range(start, start + _BLOCK):
         result, _ = run_seed(seed)
         assert result.violation is None, f"python -m tests.sim --seed {seed} --trace"
+
+
+def test_a_member_that_is_cut_off_lets_go() -> None:
+    for seed in range(10):
+        result, _ = run_seed(seed, family=isolated)
+        assert result.violation is None, f"seed {seed}"
 
 
 def test_same_seed_same_trace() -> None:
