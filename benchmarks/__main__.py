@@ -10,7 +10,7 @@ import sys
 
 from benchmarks import chart, report
 
-SUITES = ("broker", "clients", "producers", "partitions", "idle_partitions", "groups", "loads")
+SUITES = ("broker", "clients", "producers", "partitions", "idle_partitions", "groups", "tls", "loads")
 CHART = "chart"
 
 
