@@ -301,7 +301,6 @@ class Link:
             self._connection.close(error)
 
     def room_changed(self) -> None:
-        """There may be room for more requests."""
         self._owner.link_changed(self)
 
     def _check_idle(self) -> None:
@@ -341,9 +340,10 @@ class Link:
         self.room_changed()
 
     def _may_be_another_listener(self) -> bool:
-        """Whether a connection was made, and closed before any answer to a request came over it."""
+        """Whether a connection was made, and closed before this client got any answer from a broker."""
         was_open = self._connection is not None or self._attempt is not None
-        return was_open and self._drop_reason is None and self._check is None and not self.refused.is_cured
+        is_unclear = self._drop_reason is None and not self._security.has_succeeded
+        return was_open and is_unclear and self._check is None
 
     def _checked(self, problem: str | None) -> None:
         """It is known now why a connection was closed without a word."""
