@@ -104,6 +104,7 @@ def orderly(scenario: Scenario) -> None:
         rng.choice((faults.join, _close_cleanly, faults.add_partitions, faults.change_topics))(scenario)
         if not scenario.living:
             scenario.start(scenario.draw_habits(static=False))
+        scenario.run_for(1_000)
         scenario.calm_down()
         scenario.run_for(300)
         scenario.settle(8_000)

@@ -44,7 +44,7 @@ from millstream.consumer.user.progress import UserProgress
 from millstream.consumer.user.waits import UserWaits
 from millstream.errors import ErrorCode, MillstreamError
 from millstream.model import OffsetAndMetadata, TopicPartition
-from tests.sim.families import Family, isolated, run_seed
+from tests.sim.families import Family, isolated, orderly, run_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +434,9 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         "unsubscribing while a callback is due leaves a member behind", _unsubscribe_leaves_zombie
     ),
     "unsubscribe-forgets": Mutation(
-        "unsubscribing inside a callback drops what was read and not committed yet", _unsubscribe_forgets
+        "unsubscribing inside a callback drops what was read and not committed yet",
+        _unsubscribe_forgets,
+        orderly,
     ),
     "loop-commits-nothing": Mutation(
         "in a loop, after pause, resume or seek, commit() stores nothing", _loop_commits_nothing
