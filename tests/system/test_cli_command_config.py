@@ -77,6 +77,15 @@ def test_a_wrong_password_is_one_sentence_without_it(
     assert "wrong-secret" not in said
 
 
+def test_without_the_file_a_command_says_what_the_listener_requires(
+    broker: EmbeddedBroker, capsys: Printed
+) -> None:
+    assert main(["topic", "list", "-b", broker.bootstrap_servers]) == 1
+    said = capsys.readouterr().err
+    assert "it requires TLS on this port: set security.protocol to SASL_SSL" in said
+    assert "--command-config" in said
+
+
 def test_settings_can_be_typed(broker: EmbeddedBroker, certificates: Certificates, capsys: Printed) -> None:
     typed = {
         "security.protocol": "SASL_SSL",

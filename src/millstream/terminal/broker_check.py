@@ -11,6 +11,7 @@ import struct
 import sys
 from typing import Final
 
+from millstream.client.setup.listener import find_problem
 from millstream.settings import Address, read_addresses
 from millstream.terminal.outcome import CommandError, UsageError, client_settings, warn
 from millstream.terminal.output import say
@@ -28,6 +29,10 @@ class NotABrokerError(OSError):
     """Something listens there that is not a Kafka broker."""
 
 
+class SilentPortError(NotABrokerError):
+    """Something accepts connections there and does not answer."""
+
+
 def require_broker(servers: str) -> None:
     """Raise CommandError unless a broker answers at one of the addresses.
 
@@ -39,8 +44,14 @@ def require_broker(servers: str) -> None:
     for address in addresses:
         try:
             probe(address)
+        except SilentPortError as error:
+            reason = str(error.strerror)
         except NotABrokerError as error:
             reason = str(error.strerror)
+            if problem := find_problem(address, "PLAINTEXT"):
+                raise CommandError(
+                    f"the broker at {address}: {problem}, in a file for --command-config"
+                ) from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
         else:
@@ -79,9 +90,9 @@ def probe(address: Address) -> None:
             reason = (
                 f"it accepts connections and says nothing for {2 * _SECONDS:g} s: no Kafka broker, or stuck"
             )
-            raise NotABrokerError(None, reason) from None
+            raise SilentPortError(None, reason) from None
     if struct.unpack(">ii", answer)[1] != _CORRELATION:
-        raise NotABrokerError(None, "not a Kafka broker, or it requires TLS, as --command-config can say")
+        raise NotABrokerError(None, "not a Kafka broker, or it requires TLS")
 
 
 def _read(connection: socket.socket, count: int) -> bytes:
@@ -89,9 +100,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
     while len(found) < count:
         more = connection.recv(count - len(found))
         if not more:
-            raise NotABrokerError(
-                None, "connection closed: not a Kafka broker, or it requires TLS, as --command-config can say"
-            )
+            raise NotABrokerError(None, "connection closed: not a Kafka broker, or it requires TLS")
         found += more
     return found
 
