@@ -238,7 +238,7 @@ def test_without_a_group(bootstrap_servers: str, topic: str) -> None:
         ({"group_id": "g", "partition_assignment_strategy": "rang"}, "'range'"),
         ({"group_id": "g", "partition_assignment_strategy": []}, "assignor"),
         ({"value_deserializer": "jsn"}, "json"),
-        ({"ssl_cafile": "x"}, "TLS"),
+        ({"ssl_cafile": "x"}, "ssl_ca_"),
     ],
 )
 def test_wrong_settings(bootstrap_servers: str, settings: dict[str, object], words: str) -> None:

@@ -228,6 +228,7 @@ class ConsumerDriver:
     def finish_take(self, drained: Drained) -> Records:
         """Move the positions past what was drained, and return it."""
         with self.lock:
+            self.guard.check()  # a core may have failed since they were drained
             if self.callbacks:  # a rebalance came in between: drop what was drained
                 return Records()
             return self.metrics.counted(self._fetcher.finish_take(drained, self._client.now_ms()))
