@@ -21,10 +21,15 @@ def open_admin(servers: str) -> Admin:
     """Connect an Admin; raises CommandError when no broker answers."""
     require_broker(servers)
     from millstream.admin import Admin
+
+    return Admin({"client.id": "millstream-cli", **broker_settings(servers)})
+
+
+def broker_settings(servers: str) -> dict[str, object]:
+    """How to reach the brokers: what every client takes of ``--command-config`` and ``--property``."""
     from millstream.config import AdminConfig
 
-    given = for_client(AdminConfig, given_settings())
-    return Admin({"client.id": "millstream-cli", **given, "bootstrap.servers": servers})
+    return {**for_client(AdminConfig, given_settings()), "bootstrap.servers": servers}
 
 
 def open_producer(servers: str, properties: Mapping[str, str], defaults: Mapping[str, object]) -> Producer:

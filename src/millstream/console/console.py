@@ -50,9 +50,9 @@ class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         limit = {"default.api.timeout.ms": round(CALL_SECONDS * 1000)}
-        brokers = {"bootstrap.servers": settings.servers, **limit}
+        brokers = {**settings.for_clients(), **limit}
         self._tables: list[Sink] = open_tables(settings.tables, brokers)
-        self._admin = Admin({**settings.for_clients(), **limit})
+        self._admin = Admin(brokers)
         self._brokers = _Brokers(self._admin, settings.servers)
         self.sampler = Sampler(self._brokers.read_snapshot, settings.refresh_s)
         self._shared = SharedResults()

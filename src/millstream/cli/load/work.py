@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.clients import client_properties, open_admin
+from millstream.cli.clients import broker_settings, client_properties, open_admin
 from millstream.cli.load.progress import shown
 from millstream.cli.load.report import print_report
 from millstream.cli.properties import read_properties
@@ -99,7 +99,7 @@ def _load(order: LoadOrder) -> Iterator[Load]:
         from millstream.spark.load.load import Load
         from millstream.spark.sinks.kinds import sink_for
 
-        found = sink_for(order.to, order.topics, {"bootstrap_servers": order.servers}, file_size)
+        found = sink_for(order.to, order.topics, broker_settings(order.servers), file_size)
     with closing(found) as sink:
         yield Load(
             spark.get,
@@ -154,7 +154,7 @@ def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> Loa
     from millstream.spark.sinks.kinds import sink_for
 
     with (
-        closing(sink_for(to, topics, {"bootstrap_servers": servers})) as sink,
+        closing(sink_for(to, topics, broker_settings(servers))) as sink,
         open_admin(servers) as admin,
         hints_for_topics(admin, topics),
         hints_for_a_new_group(admin, group),
@@ -185,7 +185,7 @@ def _loaded_table(to: str, servers: str) -> Iterator[Sink]:
     """The sink at ``to``; raise where no load has made its table: nothing could be rejected there."""
     from millstream.spark.sinks.kinds import kind_of, missing_table, sink_for
 
-    brokers = {"bootstrap_servers": servers}
+    brokers = broker_settings(servers)
     with closing(sink_for(to, (), brokers)) as sink:
         if kind_of(to).on_brokers:
             require_broker(servers)
