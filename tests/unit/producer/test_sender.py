@@ -359,6 +359,17 @@ def test_aborting_fails_everything() -> None:
     assert bench.accumulator.free_bytes == 1 << 20
 
 
+def test_records_on_the_wire_stay_until_their_request_has_ended() -> None:
+    """A close that runs out of time aborts while the I/O thread may be encoding them."""
+    bench = Bench()
+    batch = bench.add(0)
+    bench.send()
+    bench.sender.abort_all(NetworkError())
+    assert len(batch.values) == batch.count == 1
+    bench.sender.refused(batch, NetworkError(), 10)
+    assert not batch.values
+
+
 # -- sequences
 
 

@@ -306,7 +306,8 @@ class Accumulator:
         batch.done = True
         self.incomplete.pop(batch, None)
         self.free_bytes += batch.reserved
-        batch.release()
+        if not batch.on_wire:  # the I/O thread may be encoding it: it is released when its request has ended
+            batch.release()
 
     def remove_waiting(self, batch: Batch) -> None:
         """Remove a batch from its queue without sending it, if it is there."""

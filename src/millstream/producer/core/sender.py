@@ -269,6 +269,8 @@ class Sender:
         if batch.on_wire:
             batch.on_wire = False
             batch.queue.on_wire -= 1
+            if batch.done:
+                batch.release()
 
     def _may_retry(self, batch: Batch, error: BrokerError, now_ms: int) -> bool:
         if batch.attempts >= self._limits.retries:
