@@ -75,6 +75,7 @@ class Flusher:
         self._call_threadsafe = call_threadsafe
         self._metrics = metrics
         self._sync_together = sync_together
+        self._together = threading.Lock()
         self._rounds: dict[SyncableLog, _Rounds] = {}
         self._work: queue.SimpleQueue[list[tuple[SyncableLog, Any]] | None] = queue.SimpleQueue()
         self._threads = [
@@ -132,9 +133,13 @@ class Flusher:
 
     def _sync_until_closed(self) -> None:
         while (work := self._work.get()) is not None:
-            together = len(work) > 1 and self._sync_together([ticket for _, ticket in work])
+            together = len(work) > 1 and self._are_synced([ticket for _, ticket in work])
             outcomes = [(log, ticket, None if together else _failure(ticket)) for log, ticket in work]
             self._call_threadsafe(partial(self._finish, outcomes))
+
+    def _are_synced(self, tickets: Sequence[Any]) -> bool:
+        with self._together:  # a failure is told to one of two at once, and must be known to the other
+            return self._sync_together(tickets)
 
     def _finish(self, outcomes: Sequence[tuple[SyncableLog, Any, Exception | None]]) -> None:
         again = []

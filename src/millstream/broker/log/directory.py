@@ -76,6 +76,7 @@ class LogDirectory:
         self.recovered: dict[TopicPartition, RecoveryReport] = {}
         """What was found in the logs that had to be scanned."""
         self._lock: OpenFile | None = lock
+        self._lost_writes = False
         self._renames_unsynced = False
         self._pool = FilePool(files, open_segments)
 
@@ -212,9 +213,15 @@ class LogDirectory:
         return [log for log in self.logs.values() if log.has_unsynced]
 
     def sync_together(self, tickets: Sequence[SyncTicket]) -> bool:
-        """Sync many tickets by one sync of the file system, on any thread; False: sync each."""
+        """Sync many tickets by one sync of the file system, on one thread at a time; False: sync each."""
         lock = self._lock  # open since before the first write, so that it reports every failure since then
-        return lock is not None and sync_together(lock, tickets)
+        if lock is None or self._lost_writes or not lock.reports_lost_writes():
+            return False
+        try:
+            return sync_together(lock, tickets)
+        except OSError:  # told once only: from now on each file is asked
+            self._lost_writes = True
+            return False
 
     def close(self, *, clean: bool = True) -> dict[TopicPartition, MillstreamError]:
         """Close all logs and unlock the directory. Return what failed; the next start then recovers."""

@@ -36,17 +36,16 @@ class SyncTicket:
 def sync_together(anchor: OpenFile, tickets: Iterable[SyncTicket]) -> bool:
     """Sync many tickets by one sync of the file system that ``anchor`` and all of their files are on.
 
-    A thousand files take a thousand commits of the file system's journal otherwise. False: nothing was done,
-    or it failed. Then sync each ticket, which also tells whose write failed: a file reports that itself.
+    A thousand files take a thousand commits of the file system's journal otherwise. False: nothing was done.
+    Raises OSError if a write failed: then, and ever after, sync each ticket, as a file reports its own lost
+    writes, and the file system reports each only once, to whoever asks first.
     """
     device = anchor.device()
     for ticket in tickets:
         for file in ticket.targets.values():
             if file is None or file.device() != device:
                 return False
-    with suppress(OSError):
-        return anchor.sync_filesystem()
-    return False
+    return anchor.sync_filesystem()
 
 
 class Unsynced:

@@ -48,6 +48,21 @@ def sync_descriptor(fd: int, *, with_metadata: bool = False) -> None:
         os.fdatasync(fd)
 
 
+_REPORT_LOST_WRITES = ("ext4", "xfs")
+
+
+@cache
+def _file_system_of(device: int) -> str:
+    """The type of the file system with this device number; empty where that is not known."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError), open("/proc/self/mountinfo") as mounts:
+        for line in mounts:
+            mount, _, file_system = line.partition(" - ")
+            if mount.split()[2] == number:
+                return file_system.split()[0]
+    return ""
+
+
 class OpenFile:
     """An open file. It is closed when nothing refers to it any more, so it stays readable while held."""
 
@@ -89,6 +104,10 @@ class OpenFile:
     def device(self) -> int:
         """The number of the file system that the file is on."""
         return os.fstat(self._fd).st_dev
+
+    def reports_lost_writes(self) -> bool:
+        """Whether syncing the whole file system is known to report failed writes: not through overlays."""
+        return _file_system_of(self.device()) in _REPORT_LOST_WRITES
 
     def fdatasync(self) -> None:
         sync_descriptor(self._fd)

@@ -6,6 +6,7 @@ decoder checks it: that takes microseconds per record, but says what is wrong.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from millstream.broker.log.segments.raw_records import MAX_DECOMPRESSED_BYTES, plain_records
@@ -42,7 +43,8 @@ def check_records(batch: memoryview, header: BatchHeader) -> RecordFacts:
     try:
         compiled = record_loop.ready(len(batch))
         if compiled is None and header.record_count > _MAX_DECODED_RECORDS:
-            compiled = record_loop.kernels = load_check()  # plain Python would take longer
+            with suppress(ImportError, RuntimeError):  # where numba cannot compile, the batch is too large
+                compiled = record_loop.kernels = load_check()  # plain Python would take longer
         facts = _check_compiled(compiled, batch, header) if compiled is not None else None
         return facts or _facts(decoded(batch, header))
     except DecompressedTooLarge as error:
@@ -66,7 +68,7 @@ def _check_compiled(check: CheckRecords, batch: memoryview, header: BatchHeader)
 
 def _decompressed(batch: memoryview, header: BatchHeader) -> Buffer:
     """Decompress into memory that is used again: that of a new result would take longer than all the rest."""
-    room = _memory.take(_USUAL_RATIO * len(batch))
+    room = _memory.take(min(_USUAL_RATIO * len(batch), MAX_DECOMPRESSED_BYTES + 1))
     try:
         return room[: decompress_into(header.codec, batch[BATCH_OVERHEAD:], room)]
     except DecompressedTooLarge:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.broker.log import files as files_module
+from millstream.broker.log.directory import DirectoryIdentity, LogDirectory
 from millstream.broker.log.durability import SyncTicket, Unsynced, sync_together
 from millstream.broker.log.files import Files, OpenFile
 
@@ -56,7 +57,8 @@ def test_a_failure_leaves_it_to_each_file(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.EIO, "a write has failed")
 
     monkeypatch.setattr(OpenFile, "sync_filesystem", fails)
-    assert not sync_together(anchor, tickets)
+    with pytest.raises(OSError, match="a write has failed"):
+        sync_together(anchor, tickets)
     for ticket in tickets:
         ticket.sync()
 
@@ -65,3 +67,21 @@ def test_a_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     anchor, tickets = anchor_and_tickets(tmp_path)
     monkeypatch.setattr(files_module, "_syncfs", lambda: None)
     assert not sync_together(anchor, tickets)
+
+
+def test_after_a_failure_each_file_is_asked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system tells of a lost write once: the next answer is that all is well."""
+    _, tickets = anchor_and_tickets(tmp_path)
+    failures = [OSError(errno.EIO, "a write has failed")]
+
+    def answer(file: OpenFile) -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    monkeypatch.setattr(OpenFile, "sync_filesystem", answer)
+    monkeypatch.setattr(OpenFile, "reports_lost_writes", lambda file: True)
+    directory = LogDirectory.open(tmp_path / "data", DirectoryIdentity("c", 1, "d"), now_ms=0)
+    assert not directory.sync_together(tickets)
+    assert not directory.sync_together(tickets)
+    directory.close()
