@@ -202,6 +202,9 @@ def test_committed_offsets_of_hidden_topics_are_not_told(ann: RawClient) -> None
     assert found.topics[0].partitions[0].error_code == REFUSED
     (found,) = ann.call(OffsetFetchRequest(groups=[other]), 8, OffsetFetchResponse).groups
     assert found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    nothing = OffsetFetchRequestGroup(group_id="readers", topics=[])
+    twice = ann.call(OffsetFetchRequest(groups=[everything, nothing]), 8, OffsetFetchResponse).groups
+    assert "theirs" not in [topic.name for group in twice for topic in group.topics]
 
 
 def test_groups_are_refused_or_hidden(ann: RawClient, admin: RawClient) -> None:

@@ -162,6 +162,25 @@ def test_giant_frames_of_strangers_are_not_received(stranger: RawClient, size: i
     assert stranger.is_closed_by_peer()
 
 
+def test_the_first_request_after_a_login_may_be_large(broker: EmbeddedBroker, stranger: RawClient) -> None:
+    """A producer that reconnects sends what has queued up."""
+    assert log_in(stranger).error_code == 0
+    stranger.create_topic("large")
+    with RawClient(broker.addresses["SASL_PLAINTEXT"]) as reconnected:
+        assert log_in(reconnected).error_code == 0
+        assert reconnected.produce("large", b"x" * 600_000).error_code == 0
+
+
+def test_a_giant_name_of_an_extension_is_not_repeated(stranger: RawClient) -> None:
+    handshake(stranger, "OAUTHBEARER")
+    message = b"n,,\x01auth=Bearer a.b.c\x01" + b"1" * 40_000 + b"=x\x01\x01"
+    stranger.send(SaslAuthenticateRequest(auth_bytes=message), 1)
+    _, answer = stranger.receive(SaslAuthenticateRequest, 1)
+    assert isinstance(answer, SaslAuthenticateResponse)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert len(answer.error_message or "") < 1_000
+
+
 def test_giant_messages_of_an_exchange_are_refused(stranger: RawClient) -> None:
     handshake(stranger, "PLAIN")
     stranger.send(SaslAuthenticateRequest(auth_bytes=bytes(100_000)), 2)
@@ -357,6 +376,23 @@ def test_a_client_certificate_is_a_principal(certificates: Certificates, tmp_pat
             client.sock = without.wrap_socket(client.sock, server_hostname="localhost")
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 client.create_topic("nobodys")
+
+
+def test_a_certificate_that_no_rule_maps_is_refused(certificates: Certificates) -> None:
+    path = certificates.issue_client("eve")
+    with secured_broker(
+        certificates,
+        "SSL://127.0.0.1:0",
+        ssl_client_auth="required",
+        ssl_truststore_location=certificates.ca,
+        ssl_principal_mapping_rules="RULE:^CN=(ann),O=good$/$1/",
+    ) as broker:
+        context = ssl.create_default_context(cafile=certificates.ca)
+        context.load_cert_chain(path)
+        with RawClient(broker.bootstrap_servers) as client:
+            client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                client.create_topic("hers")
 
 
 def test_a_new_certificate_is_used_without_a_restart(certificates: Certificates, tmp_path: Path) -> None:

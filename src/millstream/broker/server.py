@@ -145,6 +145,10 @@ class BrokerServer:
     def _serve(self, transport: Transport, security: ListenerSecurity) -> None:
         try:
             client = ClientConnection(self, transport, security)
+        except ConnectionRefusedError as error:
+            log.warning("a client was refused: %s", error)
+            transport.close()
+            return
         except OSError as error:  # the client is gone already
             log.debug("a client closed its connection before it was served: %s", error)
             transport.close()

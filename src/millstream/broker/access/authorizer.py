@@ -31,6 +31,8 @@ _IMPLIED: Final = {
 }
 """The operations that allow another one."""
 _MAX_REMEMBERED: Final = 50_000
+_MAX_REMEMBERED_NAME: Final = 249
+"""As long as a topic's name may be. Longer names are clients' inventions, and would fill the memory."""
 
 
 class Authorizer:
@@ -64,9 +66,11 @@ class Authorizer:
         key = (principal, host, operation, resource_type, name)
         known = self._remembered.get(key)
         if known is None:
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            known = self._remembered[key] = self._decide(*key)
+            known = self._decide(*key)
+            if len(name) <= _MAX_REMEMBERED_NAME:
+                if len(self._remembered) >= _MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = known
         return known
 
     def _decide(

@@ -134,11 +134,12 @@ class FoundCoordinators:
             if asker.may(Operation.DESCRIBE, resource_type, request.key):
                 return None
             return FindCoordinatorResponse(error_code=error, node_id=-1, host="", port=-1)
-        refused = [
-            key for key in request.coordinator_keys if not asker.may(Operation.DESCRIBE, resource_type, key)
-        ]
+        kept: list[str] = []
+        refused: list[str] = []
+        for key in request.coordinator_keys:
+            (kept if asker.may(Operation.DESCRIBE, resource_type, key) else refused).append(key)
         if refused:
-            request.coordinator_keys = [key for key in request.coordinator_keys if key not in refused]
+            request.coordinator_keys = kept
             answers = [
                 Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error) for key in refused
             ]
@@ -161,11 +162,11 @@ class FetchedOffsets:
                 error = ErrorCode.GROUP_AUTHORIZATION_FAILED
                 refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
         request.groups = kept
-        hidden = {group.group_id: _take_hidden(group, asker, _refused_topics) for group in kept}
+        hidden = [_take_hidden(group, asker, _refused_topics) for group in kept]
 
         def complete(response: Any) -> None:
-            for group in response.groups:
-                group.topics = hidden[group.group_id](group.topics)
+            for hide, group in zip(hidden, response.groups, strict=True):  # a group may be named twice
+                group.topics = hide(group.topics)
             response.groups.extend(refused)
 
         context.amend(complete)

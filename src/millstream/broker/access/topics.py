@@ -284,7 +284,7 @@ class DescribedPartitions:
     def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
         all_topics = not request.topics
         names = [topic.name for topic in asker.topics if all_topics] + [each.name for each in request.topics]
-        kept = [name for name in names if asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+        kept = dict.fromkeys(n for n in names if asker.may(Operation.DESCRIBE, ResourceType.TOPIC, n))
         refused = [
             DescribedTopic(error_code=_REFUSED, name=name, topic_id=ZERO_UUID, partitions=[])
             for name in names

@@ -122,7 +122,6 @@ class ClientConnection:
         """
         now_ms = self._server.reactor.now_ms()
         if sasl.admits_requests(now_ms):
-            self.connection.max_frame_bytes = self._server.max_request_bytes
             return True
         expired = sasl.has_expired(now_ms)
         may_ask_versions = sasl.admits_versions and not expired
@@ -154,6 +153,8 @@ class ClientConnection:
     def flush_answers(self) -> None:
         """Send the answers that are complete, up to the first request without one."""
         waiting = self._waiting
+        if self.sasl is not None and not self.awaits_login:  # the next request may be a large one
+            self.connection.max_frame_bytes = self._server.max_request_bytes
         while waiting and waiting[0].done:
             chunks = waiting.popleft().chunks
             self.metrics.bytes_out += sum(map(len, chunks))

@@ -23,6 +23,7 @@ from millstream.broker.security.users import ScramUsers
 from millstream.errors import ConfigError
 from millstream.net.transport import TlsTransport, Transport
 from millstream.security.jaas import parse_jaas
+from millstream.security.references import resolve
 from millstream.security.sasl import scram
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class ListenerSecurity:
         )
 
     def principal_of(self, transport: Transport) -> str:
-        """Return who has connected, as far as TLS knows."""
+        """Return who has connected, as far as TLS knows; raises ConnectionError if no rule maps the name."""
         if not isinstance(transport, TlsTransport):
             return ANONYMOUS
         certificate = transport.tls.getpeercert()
@@ -78,7 +79,9 @@ class ListenerSecurity:
             return ANONYMOUS
         name = distinguished_name(certificate)
         user = self._rules.user(name)
-        return ANONYMOUS if user is None else f"User:{user}"
+        if user is None:
+            raise ConnectionRefusedError(f"no rule of ssl.principal.mapping.rules applies to {name}")
+        return f"User:{user}"
 
     def _server_contexts(self) -> ServerContexts:
         from millstream.broker.security.tls import ServerContexts  # cryptography takes long to import
@@ -99,7 +102,7 @@ class ListenerSecurity:
         if not self.settings.sasl_jaas_config:
             raise ConfigError(f"PLAIN has no users: list them in {where}")
         try:
-            module = parse_jaas(self.settings.sasl_jaas_config)
+            module = parse_jaas(resolve(self.settings.sasl_jaas_config))
         except ValueError as error:
             raise ConfigError(f"{where} {error}") from None
         prefix = "user_"

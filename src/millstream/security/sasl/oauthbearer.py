@@ -54,9 +54,9 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
     """Raise ValueError for a name or a value that is no SASL extension (RFC 7628, section 3.1)."""
     for name, value in extensions.items():
         if not _KEY.fullmatch(name) or name == _RESERVED:
-            raise ValueError(f"the extension {name!r} must be letters only, and not 'auth'")
+            raise ValueError(f"the extension {name[:40]!r} must be letters only, and not 'auth'")
         if not _VALUE.fullmatch(value):
-            raise ValueError(f"the extension {name!r} holds a character that is not printable ASCII")
+            raise ValueError(f"the extension {name[:40]!r} holds a character that is not printable ASCII")
 
 
 def parse_bearer(message: bytes) -> BearerLogin:
