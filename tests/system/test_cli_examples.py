@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from millstream import Admin, EmbeddedBroker, Producer
+from millstream import Admin, Consumer, EmbeddedBroker, Producer
 from tests.help_examples import all_examples, leaves
 from tests.system.secured import AUTHORIZER
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 TOPICS = (
     "orders",
@@ -105,6 +105,10 @@ def prepare(admin: Admin, servers: str, example: str) -> None:
         admin.set_password("ann", "secret", "SCRAM-SHA-256" if "256" in example else "SCRAM-SHA-512")
     for group in ("audit", "billing"):
         admin.reset_offsets(group, "earliest", topics=["orders"] if made is None else ["payments"])
+    if "remove-members" in example:
+        with Consumer(bootstrap_servers=servers, group_id="audit", group_instance_id="host-7") as member:
+            member.subscribe(["orders"])
+            until(lambda: member.poll(0.1) is not None and member.assignment(), "host-7 is a member")
 
 
 def elsewhere(example: str, directory: Path) -> str:

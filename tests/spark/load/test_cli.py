@@ -183,7 +183,7 @@ def starting(
 def started_by(process: subprocess.Popen[str]) -> set[str]:
     """The processes of its session that run, by their command lines."""
     listed = subprocess.run(
-        ["ps", "-s", str(process.pid), "-o", "args="], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-s", str(process.pid), "-o", "args="], capture_output=True, text=True, check=False
     )
     return {line for line in listed.stdout.splitlines() if "<defunct>" not in line}
 
