@@ -11,7 +11,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from millstream.client.cluster import BrokerInfo
 from millstream.client.setup.security import ClientSecurity
@@ -20,6 +20,7 @@ from millstream.net.reactor import Reactor
 from millstream.wire.frames import decode_response, encode_request
 from millstream.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
+_T = TypeVar("_T")
 _SECONDS: Final = 5.0
 _MAX_BYTES: Final = 1 << 16
 _VERSION: Final = 1
@@ -69,10 +70,11 @@ def _offers_login(address: tuple[str, int], *, tls: bool) -> list[str] | None:
     """The SASL mechanisms that a Kafka broker offers there; None if no Kafka broker answers."""
     request = SaslHandshakeRequest(mechanism="-")
     try:
-        with _connect(address, tls=tls) as connection:
-            connection.sendall(b"".join(map(bytes, encode_request(request, _VERSION, _CORRELATION, ""))))
-            (size,) = struct.unpack(">i", _read(connection, 4))
-            frame = _read(connection, size) if 4 <= size <= _MAX_BYTES else b""
+        with socket.create_connection(address, timeout=_SECONDS) as connection:
+            stream = _TlsStream(connection, address[0]) if tls else connection
+            stream.sendall(b"".join(map(bytes, encode_request(request, _VERSION, _CORRELATION, ""))))
+            (size,) = struct.unpack(">i", _read(stream, 4))
+            frame = _read(stream, size) if 4 <= size <= _MAX_BYTES else b""
         _, answer = decode_response(SaslHandshakeRequest, _VERSION, memoryview(frame))
     except (OSError, CorruptMessage):
         return None
@@ -80,23 +82,42 @@ def _offers_login(address: tuple[str, int], *, tls: bool) -> list[str] | None:
     return answer.mechanisms if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM else []
 
 
-def _connect(address: tuple[str, int], *, tls: bool) -> socket.socket:
-    plain = socket.create_connection(address, timeout=_SECONDS)
-    if not tls:
-        return plain
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
-    try:
-        return context.wrap_socket(plain, server_hostname=address[0])
-    except OSError:
-        plain.close()
-        raise
+class _TlsStream:
+    """TLS over a blocking socket. ``wrap_socket`` would leave it open if the peer resets too early."""
+
+    def __init__(self, connection: socket.socket, host: str) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
+        self._connection = connection
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._exchange(self._tls.do_handshake)
+
+    def sendall(self, data: bytes) -> None:
+        self._exchange(lambda: self._tls.write(data))
+
+    def recv(self, count: int) -> bytes:
+        return self._exchange(lambda: self._tls.read(count))
+
+    def _exchange(self, step: Callable[[], _T]) -> _T:
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._outgoing.read())
+                data = self._connection.recv(_MAX_BYTES)
+                if not data:
+                    raise ConnectionError("the connection was closed") from None
+                self._incoming.write(data)
+            else:
+                self._connection.sendall(self._outgoing.read())
+                return result
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
+def _read(stream: socket.socket | _TlsStream, count: int) -> bytes:
     found = b""
     while len(found) < count:
-        more = connection.recv(count - len(found))
+        more = stream.recv(count - len(found))
         if not more:
             raise ConnectionError("the connection was closed")
         found += more
