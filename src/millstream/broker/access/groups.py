@@ -11,7 +11,6 @@ from millstream.broker.access.rules import (
     Asker,
     Each,
     Whole,
-    add_answers,
     named_or_identified,
 )
 from millstream.broker.groups.outcome import error_response
@@ -129,22 +128,19 @@ class FoundCoordinators:
     def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
         is_transaction = request.key_type == _TRANSACTION
         resource_type = ResourceType.TRANSACTIONAL_ID if is_transaction else ResourceType.GROUP
-        error = REFUSED[resource_type]
         if context.version < 4:
             if asker.may(Operation.DESCRIBE, resource_type, request.key):
                 return None
-            return FindCoordinatorResponse(error_code=error, node_id=-1, host="", port=-1)
-        kept: list[str] = []
-        refused: list[str] = []
-        for key in request.coordinator_keys:
-            (kept if asker.may(Operation.DESCRIBE, resource_type, key) else refused).append(key)
-        if refused:
-            request.coordinator_keys = kept
-            answers = [
-                Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error) for key in refused
-            ]
-            add_answers(context, "coordinators", answers)
-        return None
+            return FindCoordinatorResponse(error_code=REFUSED[resource_type], node_id=-1, host="", port=-1)
+        each = Each(
+            Operation.DESCRIBE,
+            resource_type,
+            "coordinator_keys",
+            "coordinators",
+            lambda key, error: Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error),
+            lambda key, _: str(key),
+        )
+        return each.check(request, context, asker)
 
 
 class FetchedOffsets:
