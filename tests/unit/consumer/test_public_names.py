@@ -7,7 +7,7 @@ import pytest
 from millstream import AsyncConsumer, Consumer
 
 DOCUMENTED = """
-subscribe unsubscribe subscription assignment
+subscribe unsubscribe subscription assignment enforce_rebalance
 assign partitions_for topics
 poll poll_arrow
 commit commit_async committed

@@ -16,10 +16,10 @@ from millstream.broker.access.authorizer import Authorizer
 from millstream.broker.access.rules import Asker
 from millstream.broker.access.settings import AccessSettings
 from millstream.broker.access.table import TABLE
+from millstream.broker.log.documents import parse_document
 from millstream.broker.log.files import Files
 from millstream.broker.request_context import RequestContext
 from millstream.broker.served_topics import ServedTopics
-from millstream.errors import KafkaStorageError
 from millstream.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from millstream.wire.schema import Request, Response
 
@@ -45,13 +45,9 @@ class AccessControl:
             data = self._files.read(self._path)
         except FileNotFoundError:
             return
-        try:
-            document = json.loads(data)
-            if document["version"] != _FORMAT:
-                raise ValueError(f"format {document['version']!r} is not known")
-            acls = [_parse(*row) for row in document["acls"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise KafkaStorageError(f"{self._path} is damaged ({error}): restore it from a copy") from error
+        acls = parse_document(
+            self._path, data, _FORMAT, lambda found: [_parse(*row) for row in found["acls"]]
+        )
         self._authorizer.replace(acls)
 
     def check(self, request: Request, context: RequestContext) -> Response | None:

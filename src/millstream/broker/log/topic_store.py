@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from millstream.broker.log.documents import parse_document
 from millstream.broker.log.files import Files
-from millstream.errors import InvalidTopicError, KafkaStorageError, MillstreamError
+from millstream.errors import InvalidTopicError
 
 _FORMAT = 1
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -87,13 +88,12 @@ class TopicStore:
         self._by_id = {topic.topic_id: topic for topic in topics.values()}
 
     def _parse(self, data: bytes) -> list[StoredTopic]:
-        try:
-            document = json.loads(data)
-            if document["version"] != _FORMAT:
-                raise ValueError(f"format {document['version']!r} is not known")
-            return [_parse_topic(name, fields) for name, fields in document["topics"].items()]
-        except (ValueError, KeyError, TypeError, AttributeError, MillstreamError) as error:
-            raise KafkaStorageError(f"{self._path} is damaged ({error}): restore it from a copy") from error
+        return parse_document(
+            self._path,
+            data,
+            _FORMAT,
+            lambda document: [_parse_topic(name, fields) for name, fields in document["topics"].items()],
+        )
 
 
 def _encode(topics: Iterable[StoredTopic]) -> bytes:

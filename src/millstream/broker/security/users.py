@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from millstream.broker.log.documents import parse_document
 from millstream.broker.log.files import Files
-from millstream.errors import KafkaStorageError
 from millstream.security.sasl.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 
 _FORMAT: Final = 1
@@ -39,14 +39,15 @@ class ScramUsers:
             data = self._files.read(self._path)
         except FileNotFoundError:
             return
-        try:
-            document = json.loads(data)
-            if document["version"] != _FORMAT:
-                raise ValueError(f"format {document['version']!r} is not known")
-            self._secret = b64decode(document["secret"])
-            self._credentials = {(row[0], row[1]): _parse(*row[2:]) for row in document["users"]}
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise KafkaStorageError(f"{self._path} is damaged ({error}): restore it from a copy") from error
+        self._secret, self._credentials = parse_document(
+            self._path,
+            data,
+            _FORMAT,
+            lambda document: (
+                b64decode(document["secret"]),
+                {(row[0], row[1]): _parse(*row[2:]) for row in document["users"]},
+            ),
+        )
 
     def get(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._credentials.get((user, mechanism))
