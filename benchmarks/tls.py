@@ -16,6 +16,7 @@ import trustme
 from benchmarks.measure import alternate
 from benchmarks.peers import KAFKA, ApacheKafka, fetch_jars, free_port
 from benchmarks.report import Section, ratio, table
+from benchmarks.senders import BATCH_BYTES, LINGER_MS
 from millstream import Consumer, Producer
 from millstream.admin import Admin
 from tests.kafka.secured import in_one_file
@@ -23,6 +24,7 @@ from tests.kafka.secured import in_one_file
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 SIZES = {100: 400_000, 1024: 100_000}
 """Records of each size in bytes."""
+BATCHING = {"batch.size": BATCH_BYTES, "linger.ms": LINGER_MS}
 OURS, THEIRS = "millstream", "confluent-kafka"
 
 
@@ -70,7 +72,11 @@ def _section(secured: dict[str, Any]) -> Section:
             cells = (f"{mine.median:,.0f} ({mine.spread})", f"{other.median:,.0f} ({other.spread})")
             rows.append((f"{what}, {size} B", *cells, ratio(mine.median, other.median)))
     text = table(("records/s over TLS", OURS, THEIRS, "ratio"), rows)
-    return Section("TLS", f"One partition of {KAFKA}, TLS 1.3, one process at a time.\n\n{text}")
+    setting = (
+        f"One partition of {KAFKA}, TLS 1.3. Both producers are idempotent and send batches of "
+        f"{BATCH_BYTES // 1024} KiB, linger {LINGER_MS} ms. In turns, medians of {ROUNDS}."
+    )
+    return Section("TLS", f"{setting}\n\n{text}")
 
 
 def _rate(
@@ -89,14 +95,14 @@ def _rate(
 
 
 def _send_ours(secured: dict[str, Any], topic: str, value: bytes, count: int) -> None:
-    with Producer({**secured, "linger.ms": 5}) as producer:
+    with Producer({**secured, **BATCHING}) as producer:
         for _ in range(count):
             producer.send(topic, value)
 
 
 def _send_theirs(secured: dict[str, Any], topic: str, value: bytes, count: int) -> None:
-    limits = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "enable.idempotence": True}
-    producer = confluent_kafka.Producer({**secured, **limits})
+    limits = {"queue.buffering.max.messages": 1_000_000, "enable.idempotence": True}
+    producer = confluent_kafka.Producer({**secured, **BATCHING, **limits})
     for _ in range(count):
         producer.produce(topic, value)
     producer.flush()
