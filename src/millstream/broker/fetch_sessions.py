@@ -195,6 +195,12 @@ class FetchSessions:
         _update(session, request)
         return FetchContext(session, incremental=True)
 
+    def look_at_all(self) -> None:
+        """Read every partition again: what consumers may read has changed."""
+        for session in self._sessions.values():
+            for cached in list(session.partitions.values()):
+                cached.changed()
+
     def _plan_full(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchContext:
         self._drop(request.session_id)
         session = CachedSession(0, now_ms, now_ms, by_id=by_id)

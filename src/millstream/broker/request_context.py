@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,8 +10,11 @@ from typing import Any, Protocol
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listeners import Listener
 from millstream.broker.security.sasl import SaslSession
+from millstream.wire.faults import EncodeError
 from millstream.wire.frames import RequestHeader, encode_response
 from millstream.wire.schema import Api, Response
+
+log = logging.getLogger("millstream.broker")
 
 
 class RequestSource(Protocol):
@@ -108,11 +112,20 @@ class RequestContext:
         self._amendments += (amendment,)
 
     def reply(self, response: Response) -> None:
-        """Answer the request. The answer is sent after those to earlier requests of the connection."""
+        """Answer the request. The answer is sent after those to earlier requests of the connection.
+
+        One that cannot be encoded closes the connection: its client must not wait for ever.
+        """
         assert not self.done, "a request is answered once"
         for amendment in self._amendments:
             amendment(response)
-        self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
+        try:
+            self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
+        except EncodeError as error:
+            log.exception("an answer to %s of %s cannot be encoded", self.api.name, self.remote_host)
+            self.done = True
+            self.close(f"an answer to {self.api.name} cannot be encoded: {error}")
+            return
         self._finish()
 
     def reply_and_close(self, response: Response, reason: str) -> None:

@@ -17,7 +17,6 @@ from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
 from millstream.errors import CorruptMessage, MillstreamError, SaslAuthenticationFailedError
-from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor
 from millstream.net.transport import PlainTransport, Transport
 from millstream.settings import Address
@@ -25,29 +24,51 @@ from millstream.settings import Address
 log = logging.getLogger("millstream.broker")
 
 _SWEEP_MS: Final = 1000
+STRANGER_LINES_PER_MINUTE: Final = 30
 _LOGIN_MS: Final = 30_000
 """How long a client may take to log in: strangers must not hold sockets for as long as an idle client may."""
 
 
 class FrameMemory:
-    """The memory of all incomplete large frames. Above the limit, the largest holder is closed."""
+    """The memory of all incomplete large frames. Above the limit, the largest holder is closed.
+
+    A client that has not logged in goes before all that have.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: dict[FrameConnection, int] = {}
+        self._held: dict[ClientConnection, int] = {}
         self.total = 0
 
-    def reserve(self, connection: FrameConnection, size: int) -> None:
-        self._held[connection] = self._held.get(connection, 0) + size
+    def reserve(self, client: ClientConnection, size: int) -> None:
+        self._held[client] = self._held.get(client, 0) + size
         self.total += size
         while self.total > self._limit:
-            largest = max(self._held, key=self._held.__getitem__)
-            self.release(largest, 0)
-            largest.close(CorruptMessage("incomplete requests take too much memory: the largest is closed"))
+            largest = max(self._held, key=lambda each: (each.awaits_login, self._held[each]))
+            self.release(largest)
+            largest.close("incomplete requests take too much memory: the largest is closed")
 
-    def release(self, connection: FrameConnection, size: int) -> None:
-        """Release all that a connection holds: it has one frame at a time."""
-        self.total -= self._held.pop(connection, 0)
+    def release(self, client: ClientConnection) -> None:
+        """Release all that a client holds: it has one frame at a time."""
+        self.total -= self._held.pop(client, 0)
+
+
+class _LogLimit:
+    """At most some lines per minute about strangers, who could otherwise fill the disk with them."""
+
+    def __init__(self) -> None:
+        self._minute = -1
+        self._lines = 0
+
+    def info(self, now_ms: int, message: str, *values: object) -> None:
+        """Log a line; beyond the limit of this minute, for debugging only."""
+        minute, left_out = now_ms // 60_000, max(0, self._lines - STRANGER_LINES_PER_MINUTE)
+        if minute != self._minute:
+            self._minute, self._lines = minute, 0
+            if left_out:
+                log.info("left out %d more lines about clients that did not get in", left_out)
+        self._lines += 1
+        log.log(logging.INFO if self._lines <= STRANGER_LINES_PER_MINUTE else logging.DEBUG, message, *values)
 
 
 class BrokerServer:
@@ -74,6 +95,7 @@ class BrokerServer:
         self._idle_ms = idle_ms
         self._stalled_frame_ms = stalled_frame_ms
         self._clients: set[ClientConnection] = set()
+        self._strangers = _LogLimit()
         self._handshakes = Handshakes(reactor)
         self._listening: list[ListeningSocket] = []
 
@@ -110,8 +132,11 @@ class BrokerServer:
     def client_closed(self, client: ClientConnection, error: Exception | None) -> None:
         self._clients.discard(client)
         self.metrics.connections_open -= 1
-        if isinstance(error, SaslAuthenticationFailedError):  # any stranger can have many of them
-            log.info("refused a login from %s: %s", client.remote_host, error)
+        now_ms = self.reactor.now_ms()
+        if isinstance(error, SaslAuthenticationFailedError):
+            self._strangers.info(now_ms, "refused a login from %s: %s", client.remote_host, error)
+        elif isinstance(error, MillstreamError) and client.awaits_login:
+            self._strangers.info(now_ms, "closed the connection from %s: %s", client.remote_host, error)
         elif isinstance(error, MillstreamError):
             log.warning("closed the connection from %s: %s", client.remote_host, error)
         elif error is not None:
@@ -138,7 +163,8 @@ class BrokerServer:
 
         def failed(error: Exception) -> None:
             self.metrics.handshakes_failed += 1
-            log.info("the TLS handshake with %s failed: %s", host, error)
+            now_ms = self.reactor.now_ms()
+            self._strangers.info(now_ms, "the TLS handshake with %s failed: %s", host, error)
 
         self._handshakes.begin(sock, context, lambda transport: self._serve(transport, security), failed)
 
@@ -146,7 +172,7 @@ class BrokerServer:
         try:
             client = ClientConnection(self, transport, security)
         except ConnectionRefusedError as error:
-            log.warning("a client was refused: %s", error)
+            self._strangers.info(self.reactor.now_ms(), "a client was refused: %s", error)
             transport.close()
             return
         except OSError as error:  # the client is gone already

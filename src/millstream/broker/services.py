@@ -61,6 +61,7 @@ class Services:
         """The ACLs; None if everyone may do everything."""
         if settings.authorizer_class_name:
             self.access = AccessControl(settings, self.topics, self.data_directory / "acls", self.files)
+            self.access.on_changed = self.fetch_sessions.look_at_all
 
     @staticmethod
     def epoch_ms() -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,8 @@ class AccessControl:
         self._topics = topics
         self._path = path
         self._files = files
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when other ACLs are in force."""
         self._authorizer = Authorizer(
             (), settings.super_users, allow_if_no_acl=settings.allow_everyone_if_no_acl_found
         )
@@ -72,6 +74,7 @@ class AccessControl:
         document = {"version": _FORMAT, "acls": [astuple(acl) for acl in sorted(acls)]}
         self._files.write_atomically(self._path, json.dumps(document, indent=1).encode())
         self._authorizer.replace(acls)
+        self.on_changed()
 
 
 def _parse(

@@ -279,11 +279,18 @@ def cut_cluster_operations(response: Any, asker: Asker) -> None:
 
 
 class DescribedPartitions:
-    """DESCRIBE of each topic; without names, of every topic there is, and others are hidden."""
+    """DESCRIBE of each topic; without names, of every topic there is, and others are hidden.
+
+    A cursor on a hidden topic means the next topic, as it does where there is no such topic.
+    """
 
     def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
         all_topics = not request.topics
         names = [topic.name for topic in asker.topics if all_topics] + [each.name for each in request.topics]
+        begin = "" if request.cursor is None else request.cursor.topic_name
+        if request.cursor is not None and not all_topics and begin not in names:
+            return None  # the handler says so
+        names = [name for name in names if name >= begin]
         kept = dict.fromkeys(n for n in names if asker.may(Operation.DESCRIBE, ResourceType.TOPIC, n))
         refused = [
             DescribedTopic(error_code=_REFUSED, name=name, topic_id=ZERO_UUID, partitions=[])
@@ -293,8 +300,8 @@ class DescribedPartitions:
         if not kept:
             return DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
         request.topics = [TopicRequest(name=name) for name in kept]
-        if all_topics and request.cursor is not None and request.cursor.topic_name not in kept:
-            request.topics.append(TopicRequest(name=request.cursor.topic_name))
+        if begin not in kept:
+            request.cursor = None
 
         def complete(response: Any) -> None:
             response.topics = [each for each in response.topics if each.name in kept]

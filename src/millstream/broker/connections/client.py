@@ -19,7 +19,7 @@ from millstream.broker.request_context import RequestContext
 from millstream.broker.security.listener_security import ANONYMOUS, ListenerSecurity
 from millstream.broker.security.sasl import SaslSession
 from millstream.errors import CorruptMessage, MillstreamError, SaslAuthenticationFailedError
-from millstream.net.connection import FrameConnection, MemoryAccount
+from millstream.net.connection import FrameConnection
 from millstream.net.reactor import Reactor
 from millstream.net.transport import Transport
 from millstream.wire.frames import RequestHeader, UnknownRequestError, decode_request, peek_api_key
@@ -44,6 +44,14 @@ Dispatch = Callable[[Request, RequestContext], Response | None]
 """Answers a request at once, or returns None and calls ``reply`` or ``drop`` of the context later, once."""
 
 
+class ClientMemory(Protocol):
+    """Counts the memory of clients' incomplete frames."""
+
+    def reserve(self, client: ClientConnection, size: int) -> None: ...
+
+    def release(self, client: ClientConnection) -> None: ...
+
+
 class ClientOwner(Protocol):
     """What a connection needs of the server that accepted it."""
 
@@ -53,7 +61,7 @@ class ClientOwner(Protocol):
     max_request_bytes: int
 
     @property
-    def memory(self) -> MemoryAccount:
+    def memory(self) -> ClientMemory:
         """What counts the memory of incomplete frames."""
 
     def client_closed(self, client: ClientConnection, error: Exception | None) -> None: ...
@@ -78,9 +86,15 @@ class ClientConnection:
             transport,
             self,
             max_frame_bytes=server.max_request_bytes if self.sasl is None else first_frames,
-            account=server.memory,
+            account=self,
             on_drained=self._hold_back,
         )
+
+    def reserve(self, connection: FrameConnection, size: int) -> None:
+        self._server.memory.reserve(self, size)
+
+    def release(self, connection: FrameConnection, size: int) -> None:
+        self._server.memory.release(self)
 
     def connected(self) -> None:
         """Nothing to do: accepted sockets are connected already."""

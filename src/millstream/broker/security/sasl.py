@@ -24,6 +24,8 @@ from millstream.security.sasl.plain import parse_plain
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
 """The largest message of an exchange: OAUTHBEARER's hold a token, all others are much smaller."""
+_MAX_LIFETIME_MS: Final = 2**62
+"""A token may name any number as its end, and the answer has room for 63 bits."""
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, *scram.MECHANISMS, OAUTHBEARER)
@@ -229,6 +231,7 @@ class SaslSession:
         self._phase = _Phase.DONE
         limits = [self._max_reauth_ms] if self._max_reauth_ms > 0 else []
         if step.done.expires_at is not None:
-            limits.append(max(0, int((step.done.expires_at - epoch_seconds) * 1000)))
+            left_ms = (step.done.expires_at - epoch_seconds) * 1000
+            limits.append(int(min(max(0, left_ms), _MAX_LIFETIME_MS)))
         self._expires_ms = now_ms + min(limits) if limits else None
         return min(limits, default=0)

@@ -11,6 +11,7 @@ import hmac
 import json
 import secrets
 from base64 import b64decode, b64encode
+from bisect import bisect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from millstream.broker.log.files import Files
 from millstream.security.sasl.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 
 _FORMAT: Final = 1
+_SALT_BYTES: Final = 16
 UserKey = tuple[str, str]
 """A user's name, and the mechanism."""
 
@@ -32,6 +34,7 @@ class ScramUsers:
         self._files = files
         self._credentials: Mapping[UserKey, ScramCredential] = {}
         self._secret = secrets.token_bytes(32)
+        self._ring: dict[str, list[tuple[bytes, int, int]]] = {}
 
     def open(self) -> None:
         """Read the file, if there is one. Raises KafkaStorageError if it is damaged."""
@@ -48,6 +51,7 @@ class ScramUsers:
                 {(row[0], row[1]): _parse(*row[2:]) for row in document["users"]},
             ),
         )
+        self._make_ring()
 
     def get(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._credentials.get((user, mechanism))
@@ -64,20 +68,33 @@ class ScramUsers:
         document = {"version": _FORMAT, "secret": b64encode(self._secret).decode(), "users": rows}
         self._files.write_atomically(self._path, json.dumps(document, indent=1).encode(), private=True)
         self._credentials = kept
+        self._make_ring()
 
     def challenge_for(self, user: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; for an unknown user one that fits no password, and False."""
         known = self._credentials.get((user, mechanism.name))
         if known is not None:
             return known, True
-        salt = hmac.digest(self._secret, f"{mechanism.name}\0{user}".encode(), "sha256")[:16]
+        place = self._place(user, mechanism.name)
+        ring = self._ring.get(mechanism.name) or [(b"", MIN_ITERATIONS, _SALT_BYTES)]
+        _, iterations, salt_bytes = ring[bisect(ring, (place,)) % len(ring)]
+        salt = hashlib.shake_256(self._secret + place).digest(salt_bytes)
         key = hashlib.new(mechanism.hash_name, self._secret + salt).digest()
-        return ScramCredential(salt, self._usual_iterations(mechanism.name), key, key), False
+        return ScramCredential(salt, iterations, key, key), False
 
-    def _usual_iterations(self, mechanism: str) -> int:
-        """What a stored credential has, so that made-up ones do not differ."""
-        found = (each.iterations for (_, name), each in self._credentials.items() if name == mechanism)
-        return next(found, MIN_ITERATIONS)
+    def _place(self, user: str, mechanism: str) -> bytes:
+        return hmac.digest(self._secret, f"{mechanism}\0{user}".encode(), "sha256")
+
+    def _make_ring(self) -> None:
+        """Give each stored credential a place among all names: an unknown name looks like the next one.
+
+        So made-up challenges differ among each other as stored ones do, and few change with a new user.
+        """
+        ring: dict[str, list[tuple[bytes, int, int]]] = {}
+        for (user, mechanism), stored in self._credentials.items():
+            place = (self._place(user, mechanism), stored.iterations, len(stored.salt))
+            ring.setdefault(mechanism, []).append(place)
+        self._ring = {mechanism: sorted(places) for mechanism, places in ring.items()}
 
 
 def _fields(credential: ScramCredential) -> list[object]:
