@@ -42,6 +42,9 @@ def test_the_first_of_each_partition_that_was_not_handed_out() -> None:
         made = iteration()
         assert len(list(islice(made.rest, count))) == count
         assert made.first_offsets() == rest, count
+        assert [made.first_offset(each) for each in (T0, T1)] == [
+            rest[each][0] if each in rest else None for each in (T0, T1)
+        ], count
         assert bool(made) is bool(rest), count
 
 

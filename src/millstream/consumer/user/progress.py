@@ -49,12 +49,28 @@ class Iteration:
     def first_offsets(self) -> dict[TopicPartition, tuple[int, int | None]]:
         """The first record of each partition that was not yielded: its offset and leader epoch."""
         first: dict[TopicPartition, tuple[int, int | None]] = {}
-        current = max(0, len(self._begun) - 1)
-        for place, part in enumerate(self._parts[current:], current):
-            left = length_hint(self._begun[place]) if place < len(self._begun) else len(part)
-            if left:
-                first.setdefault(part.topic_partition, (part.offsets[len(part) - left], part.leader_epoch))
+        for part, offset in self._left():
+            first.setdefault(part.topic_partition, (offset, part.leader_epoch))
         return first
+
+    def first_offset(self, partition: TopicPartition) -> int | None:
+        """The offset of the first record of ``partition`` that was not yielded; None: all were."""
+        topic, number = partition
+        for part, offset in self._left():
+            if part.partition == number and part.topic == topic:
+                return offset
+        return None
+
+    def _left(self) -> Iterator[tuple[Columns, int]]:
+        """The parts that were not yielded to their end, and the offset where each goes on."""
+        current = max(0, len(self._begun) - 1)
+        for part, begun in zip(self._parts[current:], self._begun[current:], strict=False):
+            left = length_hint(begun)
+            if left:
+                yield part, part.offsets[len(part) - left]
+        for part in self._parts[len(self._begun) :]:
+            if len(part):
+                yield part, part.offsets[0]
 
     def correct(
         self, positions: dict[TopicPartition, OffsetAndMetadata]
@@ -88,17 +104,17 @@ class UserProgress:
     def position(self, partition: TopicPartition) -> int | None:
         """The offset of the next record that the user sees; None while it is unknown."""
         offset = self._positions.position(partition)
-        waiting = self.iteration.first_offsets().get(partition)
-        return offset if offset is None or waiting is None else min(offset, waiting[0])
+        waiting = self.iteration.first_offset(partition)
+        return offset if offset is None or waiting is None else min(offset, waiting)
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many records the user has not seen; None while that is unknown."""
         behind = self._positions.lag(partition)
         offset = self._positions.position(partition)
-        waiting = self.iteration.first_offsets().get(partition)
+        waiting = self.iteration.first_offset(partition)
         if behind is None or offset is None or waiting is None:
             return behind
-        return behind + offset - waiting[0]
+        return behind + offset - waiting
 
     def give_back(self, partitions: Collection[TopicPartition] = ()) -> None:
         """End an iteration that holds records of ``partitions`` (none: any): its rest is read again."""
