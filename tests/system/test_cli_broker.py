@@ -80,3 +80,49 @@ def test_an_address_in_use_and_a_directory_in_use(tmp_path: Path) -> None:
 def test_other_machines_only_when_asked_for(tmp_path: Path) -> None:
     refused = NOWHERE.fails("broker", "--data", str(tmp_path), "--listen", "0.0.0.0:0", code=2)
     assert "allow-remote" in refused or "allow_remote" in refused
+
+
+def test_settings_from_a_file_stay_out_of_the_process_list(tmp_path: Path) -> None:
+    """As Kafka's server.properties: log.dirs, listeners, references; options go before the file."""
+    (tmp_path / "secrets").write_text("admin=very-secret\n")
+    jaas = f'user_admin="${{file:{tmp_path / "secrets"}:admin}}"'
+    config = tmp_path / "server.properties"
+    config.write_text(
+        f"""# a broker
+process.roles=broker,controller
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+listeners=SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT
+log.dirs={tmp_path / "from-file"}
+num.partitions=3
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required {jaas};
+"""
+    )
+    with running("--config", str(config), "--json") as (process, line):
+        told = ready(line)
+        assert told["data"] == str(tmp_path / "from-file")
+        assert set(told["listeners"]) == {"SASL_PLAINTEXT"}
+        client = tmp_path / "client.properties"
+        client.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            "sasl.username=admin\nsasl.password=very-secret\n"
+        )
+        cli = Cli(told["address"])
+        cli.ok("topic", "create", "orders", "--command-config", str(client))
+        assert "very-secret" not in Path(f"/proc/{process.pid}/cmdline").read_text()
+    over = ("--data", str(tmp_path / "given"), "--listen", "127.0.0.1:0", "--set", "num.partitions=5")
+    with running("--config", str(config), "--json", *over) as (_, line):
+        told = ready(line)
+        assert told["data"] == str(tmp_path / "given") and set(told["listeners"]) == {"PLAINTEXT"}
+        Cli(told["address"]).ok("topic", "create", "orders")
+        (described,) = Cli(told["address"]).ok("topic", "describe", "orders", "--json").json
+        assert len(described["partitions"]) == 5
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    failed = NOWHERE.fails("broker", "--config", str(tmp_path / "none"), code=2)
+    assert f"--config {tmp_path / 'none'}: cannot read it" in failed

@@ -415,3 +415,35 @@ def test_a_new_certificate_is_used_without_a_restart(certificates: Certificates,
         Path(certificates.server).write_text("damaged")
         assert serial() is not None, "a damaged file leaves the old certificate in use"
         certificates.issue_server()
+
+
+def test_a_certificate_by_reference_is_read_again_when_it_changes(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    def write() -> None:
+        issued = certificates.authority.issue_cert("localhost", "127.0.0.1")
+        (tmp_path / "key").write_bytes(issued.private_key_pem.bytes())
+        (tmp_path / "chain").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+
+    write()
+    settings: dict[str, object] = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.key": f"${{dir:{tmp_path}:key}}",
+        "ssl.keystore.certificate.chain": f"${{dir:{tmp_path}:chain}}",
+    }
+    with EmbeddedBroker(settings=settings) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        context = ssl.create_default_context(cafile=certificates.ca)
+
+        def certificate() -> bytes | None:
+            with (
+                socket.create_connection((host, int(port))) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as sock,
+            ):
+                return sock.getpeercert(binary_form=True)
+
+        before = certificate()
+        write()
+        assert certificate() != before
+        (tmp_path / "key").unlink()
+        assert certificate() is not None, "a missing file leaves the old certificate in use"

@@ -53,7 +53,8 @@ _ONE_BROKER: Final = {
 
 _IGNORED: Final = """
     auto_leader_rebalance_enable background_threads broker_heartbeat_interval_ms broker_session_timeout_ms
-    confluent_* control_plane_listener_name controller_* group_consumer_* group_coordinator_* group_share_*
+    config_providers* confluent_* control_plane_listener_name controller_* group_consumer_*
+    group_coordinator_* group_share_*
     initial_broker_registration_timeout_ms inter_broker_* leader_imbalance_* log_cleaner_dedupe_buffer_size
     log_cleaner_io_* log_cleaner_threads log_flush_offset_checkpoint_interval_ms
     log_flush_scheduler_interval_ms log_flush_start_offset_checkpoint_interval_ms metadata_log_*
@@ -123,7 +124,7 @@ class BrokerSettings(GroupSettings, AccessSettings, ListenerSettings):
     )
 
     REFUSED: ClassVar = {
-        "log_dir*": "say where the data is with --data, or EmbeddedBroker(data=...)",
+        "log_dir*": "say where the data is with --data, in a file for --config, or EmbeddedBroker(data=...)",
         "broker_id": "use node.id",
         **ListenerSettings.REFUSED,
     }

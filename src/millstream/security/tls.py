@@ -116,15 +116,18 @@ class TlsSettings:
         return [path for path in (*named, self.key_location, self.crl_location) if path]
 
     def stamps(self) -> tuple[object, ...]:
-        """What changes when a file is replaced or rewritten; None for one that is missing."""
-        return tuple(map(_stamp, self._files))
+        """What changes when a file is replaced or rewritten, or a reference has another value.
+
+        None stands for what is missing.
+        """
+        return (*map(_stamp, self._files), *map(_value, self._references))
 
     @property
-    def has_references(self) -> bool:
-        """Whether a value is read from elsewhere, which may change unseen."""
+    def _references(self) -> list[str]:
+        """The values that are read from elsewhere, which may change unseen."""
         values = (self.truststore_certificates, self.keystore_key, self.keystore_certificate_chain)
         passwords = (self.truststore_password, self.keystore_password, self.key_password)
-        return any("${" in value for value in (*values, *passwords))
+        return [value for value in (*values, *passwords) if "${" in value]
 
 
 class TlsContexts:
@@ -139,7 +142,7 @@ class TlsContexts:
     def current(self) -> ssl.SSLContext:
         """Return the context; raises ConfigError where a changed file cannot be read."""
         stamps = self._settings.stamps()
-        if stamps != self._stamps or self._settings.has_references:
+        if stamps != self._stamps:
             self._context = self._settings.context()
             self._stamps = stamps
         return self._context
@@ -197,6 +200,13 @@ def openssl_cipher(suite: str) -> str:
     cipher = cipher.replace("AES_", "AES").removesuffix("_SHA256" if "CHACHA20" in cipher else "\0")
     prefix = "" if exchange == "RSA" else exchange.replace("_", "-") + "-"
     return prefix + cipher.replace("_", "-")
+
+
+def _value(reference: str) -> str | None:
+    try:
+        return resolve(reference)
+    except ConfigError:
+        return None
 
 
 def _stamp(path: str) -> object:

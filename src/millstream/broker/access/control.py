@@ -47,6 +47,7 @@ class AccessControl:
             data = self._files.read(self._path)
         except FileNotFoundError:
             return
+        self._files.make_private(self._path)
         acls = parse_document(
             self._path, data, _FORMAT, lambda found: [_parse(*row) for row in found["acls"]]
         )
@@ -72,7 +73,7 @@ class AccessControl:
         if acls == self.acls:
             return
         document = {"version": _FORMAT, "acls": [astuple(acl) for acl in sorted(acls)]}
-        self._files.write_atomically(self._path, json.dumps(document, indent=1).encode())
+        self._files.write_atomically(self._path, json.dumps(document, indent=1).encode(), private=True)
         self._authorizer.replace(acls)
         self.on_changed()
 

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -162,6 +163,11 @@ class Files:
         finally:
             os.close(fd)
 
+    def make_private(self, path: StrPath) -> None:
+        """Let only the owner read a file that was made when it was not private."""
+        if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+            os.chmod(path, 0o600)
+
     def scan(self, path: StrPath) -> list[tuple[str, int]]:
         """Return the names in a directory, sorted, each with its size (-1 for what is not a plain file)."""
         with os.scandir(path) as entries:
@@ -188,9 +194,12 @@ class Files:
 
     def write(self, path: StrPath, data: Buffer, *, private: bool = False) -> OpenFile:
         """Create or replace a file, not yet durably; return it open. A private one is for its owner only."""
-        file = self.open(path, create=True)
         if private:
-            os.fchmod(file.fileno(), 0o600)
+            self.unlink(path)
+            os.close(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            )
+        file = self.open(path, create=True)
         if file.size():
             file.truncate(0)
         if len(data):

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def secure_settings(data: Path, hosts: Iterable[str]) -> dict[str, str]:
     """
     files = _files(data)
     try:
-        files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_private_directories(data.absolute(), files.directory)
         _make_certificates(files, hosts)
         if not files.password.exists():
             _write_private(files.password, secrets.token_urlsafe(24).encode())
@@ -216,10 +217,33 @@ def _is_good(pem: bytes, hosts: Iterable[str]) -> bool:
     return certificate.not_valid_after_utc > soon and {*map(_general_name, hosts)} <= {*names}
 
 
+def _make_private_directories(data: Path, directory: Path) -> None:
+    """Make the directories for their owner only. Raises ConfigError if others could have put files there."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = data.stat()
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        data.chmod(0o700)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    remedy = "check what is in it, or remove it, and the broker makes a new one"
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{directory} is not a directory but a link or a file: {remedy}")
+    if found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{directory} belongs to another user, who could change the keys in it: {remedy}")
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise ConfigError(
+            f"others may write to {directory}, and could change the keys in it: check what is in it, then "
+            f"run chmod 700 {directory}"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        directory.chmod(0o700)
+
+
 def _write_private(path: Path, data: bytes) -> None:
     """Replace a file that only its owner can read."""
     temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()

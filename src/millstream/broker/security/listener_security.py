@@ -74,10 +74,13 @@ class ListenerSecurity:
         """Return who has connected, as far as TLS knows; raises ConnectionError if no rule maps the name."""
         if not isinstance(transport, TlsTransport):
             return ANONYMOUS
-        certificate = transport.tls.getpeercert()
+        certificate = transport.tls.getpeercert(binary_form=True)
         if not certificate:
             return ANONYMOUS
-        name = distinguished_name(certificate)
+        try:
+            name = distinguished_name(certificate)
+        except ValueError as error:
+            raise ConnectionRefusedError(f"a certificate's name cannot be read: {error}") from None
         user = self._rules.user(name)
         if user is None:
             raise ConnectionRefusedError(f"no rule of ssl.principal.mapping.rules applies to {name}")
@@ -116,7 +119,8 @@ class ListenerSecurity:
         return users
 
     def _token_validator(self) -> TokenValidator:
-        from millstream.broker.security.tokens import KeySet, SignedTokens, UnsignedTokens  # as above
+        from millstream.broker.security.keys import KeySet
+        from millstream.broker.security.tokens import SignedTokens, UnsignedTokens  # as above
 
         settings = self.settings
         if settings.sasl_server_callback_handler_class == UNSECURED_VALIDATOR:

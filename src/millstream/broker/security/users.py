@@ -42,6 +42,7 @@ class ScramUsers:
             data = self._files.read(self._path)
         except FileNotFoundError:
             return
+        self._files.make_private(self._path)
         self._secret, self._credentials = parse_document(
             self._path,
             data,

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+DEFAULT_DATA: Final = "millstream-data"
+DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -23,13 +25,25 @@ class BrokerOptions:
     """What ``millstream broker`` was told on the command line."""
 
     data: str = _option(
-        "--data", "millstream-data", metavar="DIR", help="The directory that keeps topics and groups."
+        "--data",
+        "",
+        metavar="DIR",
+        help="The directory that keeps topics and groups.",
+        show_default=DEFAULT_DATA,
     )
     listen: str = _option(
         "--listen",
-        "127.0.0.1:9092",
+        "",
         metavar="HOST:PORT",
         help="Where clients connect; port 0 is any free one.",
+        show_default=DEFAULT_LISTEN,
+    )
+    config: str = _option(
+        "--config",
+        "",
+        metavar="FILE",
+        help="Settings from a file, such as Kafka's server.properties; options go before it.",
+        show_default=False,
     )
     settings: tuple[str, ...] = _option(
         "--set", (), metavar="NAME=VALUE", help="One of Kafka's broker settings; repeat it for more."

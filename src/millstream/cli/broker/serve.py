@@ -13,7 +13,8 @@ from typing import Final
 
 from millstream.broker.broker import Broker
 from millstream.broker.settings import BrokerSettings
-from millstream.cli.broker.arguments import BrokerOptions
+from millstream.cli.broker.arguments import DEFAULT_DATA, DEFAULT_LISTEN, BrokerOptions
+from millstream.cli.broker.server_properties import ServerProperties, read_server_properties
 from millstream.cli.properties import read_properties
 from millstream.errors import ConfigError
 from millstream.terminal.outcome import CommandError, UsageError
@@ -24,13 +25,16 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
 def serve(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, which stop it cleanly."""
     logging.basicConfig(level=options.log_level, format=_LOG_FORMAT, stream=sys.stderr)
-    properties = read_properties(options.settings, "--set")
+    file = read_server_properties(options.config) if options.config else ServerProperties({})
+    properties = {**file.settings, **read_properties(options.settings, "--set")}
+    if options.listen and options.config and file.settings.get("listeners") == properties.get("listeners"):
+        properties.pop("listeners", None)
     BrokerSettings.from_properties(properties)  # before anything is made
-    data = Path(options.data)
+    data = Path(options.data or file.data or DEFAULT_DATA)
     if data.exists() and not data.is_dir():
         raise UsageError(f"{data} is not a directory: choose another with --data")
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"{data} cannot be created ({error.strerror}): choose another with --data"
@@ -45,8 +49,9 @@ def serve(options: BrokerOptions) -> int:
 
 def _start(options: BrokerOptions, data: Path, properties: Mapping[str, object]) -> Broker:
     allow_remote, secure = options.allow_remote, options.secure
+    listen = options.listen or DEFAULT_LISTEN
     try:
-        return Broker.launch(data, properties, options.listen, allow_remote=allow_remote, secure=secure)
+        return Broker.launch(data, properties, listen, allow_remote=allow_remote, secure=secure)
     except ConfigError as error:
         if isinstance(error.__cause__, OSError):  # such as an address in use: the options are not wrong
             raise CommandError(str(error)) from error
