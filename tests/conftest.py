@@ -37,6 +37,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     summarize(terminalreporter)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_contexts_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands under test find no contexts, whatever the one who runs the tests has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.delenv("MILLSTREAM_CONTEXT", raising=False)
+        yield
+
+
 class NewTopic(Protocol):
     """Makes a topic for one test, and returns its name."""
 

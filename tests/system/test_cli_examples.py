@@ -79,6 +79,7 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (tmp_path / "customers.csv").write_text("name,country\nann,Brazil\n")
     (tmp_path / "pairs.txt").write_text("a:1\nb:2\n")
     (tmp_path / "password-file").write_text("secret\n")
+    (tmp_path / "client.properties").write_text(f"bootstrap.servers={broker.bootstrap_servers}\n")
     (tmp_path / "consumed.jsonl").write_text('{"value": "v", "key": "k", "headers": [], "timestamp": 1}\n')
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -86,7 +87,7 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (programs / "jq").chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     servers = {"MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
-    return tmp_path, {**os.environ, **servers, "PATH": path}
+    return tmp_path, {**os.environ, **servers, "PATH": path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
 
 
 def prepare(admin: Admin, servers: str, example: str) -> None:
@@ -127,6 +128,9 @@ def test_it_works_when_pasted(
     if not example.startswith("millstream broker"):
         prepare(admin, broker.bootstrap_servers, example)
     command = elsewhere(example, directory)
+    if re.search(r"context (use|show|remove) dev|--context dev", example):
+        known = ["millstream", "context", "add", "dev", "-b", broker.bootstrap_servers]
+        subprocess.run(known, env=environment, stdout=subprocess.DEVNULL, check=True)
     with shell(command, directory, environment) as process:
         if GOES_ON.search(example) and not ENDS.search(example):
             wait_for_output(process, broker.bootstrap_servers)

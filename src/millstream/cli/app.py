@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -12,12 +12,23 @@ from typer.main import get_command
 
 import millstream
 from millstream.cli import completion
-from millstream.cli.commands import acls, broker, console, consume, demo, groups, produce, topics, users
+from millstream.cli.commands import (
+    acls,
+    broker,
+    console,
+    consume,
+    contexts,
+    demo,
+    groups,
+    produce,
+    topics,
+    users,
+)
 from millstream.cli.errors.misuse import sentence
 from millstream.cli.load import command as load
 from millstream.cli.load.group import LoadGroup
-from millstream.cli.options import ALIASES, Commands, flat
-from millstream.terminal.outcome import DONE, Session, exit_code_of, say_error
+from millstream.cli.options import ALIASES, Commands, ContextName, flat
+from millstream.terminal.outcome import DONE, Session, UsageError, exit_code_of, say_error
 
 app = typer.Typer(
     name="millstream",
@@ -36,6 +47,10 @@ _INDENTED = "[dim][/dim]"
 """Renders as nothing. Keeps indentation, which typer removes where every line starts with a blank."""
 
 
+_WITHOUT_BROKERS: Final = ("broker", "context", "demo")
+"""Commands that connect to no cluster of the user's."""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"millstream {millstream.__version__}")
@@ -43,6 +58,8 @@ def _print_version(wanted: bool) -> None:
 
 
 def _millstream(
+    context: typer.Context,
+    context_name: ContextName = None,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
@@ -59,9 +76,15 @@ def _millstream(
 
     To see all of it work first, run millstream demo.
 
-    Commands connect to --bootstrap-servers, else to the environment's MILLSTREAM_BOOTSTRAP_SERVERS, else to
-    127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (bad usage).
+    Commands connect to --bootstrap-servers, else to the cluster that --context names, else to that of the
+    environment's MILLSTREAM_CONTEXT or MILLSTREAM_BOOTSTRAP_SERVERS, else to that of millstream context use,
+    else to 127.0.0.1:9092, where a broker listens by default. They exit with 0 (done), 1 (failed) or 2 (bad
+    usage).
     """
+    if context_name and context.invoked_subcommand in _WITHOUT_BROKERS:
+        raise UsageError(
+            f"--context names a cluster, and '{context.invoked_subcommand}' connects to none: leave it out"
+        )
 
 
 def help_of(function: Callable[..., Any]) -> str:
@@ -118,6 +141,7 @@ _add(app, "consume", consume.consume)
 _add_group("group", groups.group, groups.COMMANDS)
 _add_group("acl", acls.acl, acls.COMMANDS)
 _add_group("user", users.user, users.COMMANDS)
+_add_group("context", contexts.context, contexts.COMMANDS)
 _add_group(
     "load",
     load.load,
@@ -130,8 +154,15 @@ _add(app, "demo", demo.demo)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
-    session = Session(typed=tuple(arguments))
+    session = Session(typed=tuple(_from_command_on(arguments)))
     return exit_code_of(lambda: _invoke(arguments, session), session)
+
+
+def _from_command_on(arguments: Sequence[str]) -> Sequence[str]:
+    """The words from the command's name on: a context may be named before it."""
+    while arguments and arguments[0].partition("=")[0] == "--context":
+        arguments = arguments[1 if "=" in arguments[0] else 2 :]
+    return arguments
 
 
 def _invoke(arguments: Sequence[str], session: Session) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.command_config import for_client
+from millstream.cli.connection import for_client, override
 from millstream.cli.properties import read_properties
 from millstream.terminal.broker_check import require_broker
-from millstream.terminal.outcome import UsageError, remember_settings
+from millstream.terminal.outcome import UsageError, replace_settings
 from millstream.terminal.outcome import client_settings as given_settings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def open_admin(servers: str) -> Admin:
 
 
 def broker_settings(servers: str) -> dict[str, object]:
-    """How to reach the brokers: what every client takes of ``--command-config`` and ``--property``."""
+    """How to reach the brokers: what every client takes of the settings that were given."""
     from millstream.config import AdminConfig
 
     return {**for_client(AdminConfig, given_settings()), "bootstrap.servers": servers}
@@ -50,7 +50,7 @@ def client_settings(
 def client_properties(
     texts: Iterable[str], instead: Mapping[str, str], config: type[ClientConfig]
 ) -> dict[str, str]:
-    """Read the values of ``--property``, and add those of ``--command-config`` that such a client has.
+    """Read the values of ``--property``, and add those of the file and context that such a client has.
 
     ``config``: the settings of the client. Refuses settings that have an option of their own.
 
@@ -61,6 +61,7 @@ def client_properties(
         hint = {"bootstrap.servers": "use --bootstrap-servers", **instead}.get(name)
         if hint is not None:
             raise UsageError(f"--property {name} cannot be given here: {hint}")
-    remember_settings(found)
-    shared = {name: value for name, value in given_settings().items() if name not in instead}
-    return {**for_client(config, shared), **found}
+    before = given_settings()
+    replace_settings(override(before, found))
+    shared = {name: value for name, value in before.items() if name not in instead}
+    return override(for_client(config, shared), found)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 import typer
 from typer import _completion_shared
 
+from millstream.cli.connection import connection_of, for_client
+from millstream.cli.contexts import read_contexts
 from millstream.settings import Address, read_addresses
 
 if TYPE_CHECKING:
@@ -85,6 +87,13 @@ def groups(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def contexts(context: typer.Context, incomplete: str) -> list[str]:
+    """The contexts that begin with ``incomplete``."""
+    with suppress(Exception):
+        return sorted(name for name in read_contexts().known if name.startswith(incomplete))
+    return []
+
+
 def sinks(context: typer.Context, incomplete: str) -> list[str]:
     """The prefixes of sink addresses."""
     from millstream.spark.sinks.kinds import prefixes
@@ -112,12 +121,14 @@ def _admin(context: typer.Context) -> Iterator[Admin]:
     """An Admin client. Raises at once where no broker listens."""
     logging.disable(logging.CRITICAL)
     declared = next(each.default for each in context.command.params if each.name == "servers")
-    servers = context.params.get("servers") or declared
-    if not any(map(_answers, read_addresses(servers))):
-        raise ConnectionError(servers)
+    found = connection_of(context, context.params.get("servers") or str(declared))
+    if not any(map(_answers, read_addresses(found.servers))):
+        raise ConnectionError(found.servers)
     from millstream.admin import Admin
+    from millstream.config import AdminConfig
 
-    with Admin({"bootstrap.servers": servers, "client.id": "millstream-cli"}) as admin:
+    settings = {**for_client(AdminConfig, found.settings), "bootstrap.servers": found.servers}
+    with Admin({"client.id": "millstream-cli", **settings}) as admin:
         yield admin
 
 

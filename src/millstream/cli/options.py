@@ -10,12 +10,11 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 import typer
 
 from millstream.cli import completion
-from millstream.cli.command_config import read_command_config
+from millstream.cli.connection import decide_connection
 from millstream.terminal.outcome import Session
 
 DEFAULT_SERVERS: Final = "127.0.0.1:9092"
 COMMON: Final = "Common options"
-_CONFIG: Final = "command_config"
 
 ALIASES: Final = {"bootstrap-server": "bootstrap-servers"}
 """Spellings of Kafka's own tools that are understood as well."""
@@ -55,6 +54,7 @@ Servers = Annotated[
         metavar="HOST:PORT,…",
         envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
         help="Where the brokers listen.",
+        callback=decide_connection,
         rich_help_panel=COMMON,
     ),
 ]
@@ -70,7 +70,17 @@ _CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         help="Client settings from a file, such as Kafka's client.properties: TLS, logins, the brokers.",
-        callback=read_command_config,
+        is_eager=True,
+        rich_help_panel=COMMON,
+    ),
+]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="The cluster, as 'millstream context add' has named it; else MILLSTREAM_CONTEXT.",
+        autocompletion=completion.contexts,
         is_eager=True,
         rich_help_panel=COMMON,
     ),
@@ -78,6 +88,8 @@ _CommandConfig = Annotated[
 Commands = Mapping[str, Callable[..., Any]]
 """The commands of a group, by name."""
 _SHARED: Final = {"as_json": AsJson, "debug": Debug}
+_CONNECTION: Final = {"command_config": _CommandConfig, "context_name": ContextName}
+"""Options of every command with brokers, which ``decide_connection`` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,8 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
 
     A field is the option that its annotation declares, or its metadata: ``names``, ``choices`` and further
     arguments of ``typer.Option``. A tuple is an option that can be repeated. The function's own parameters
-    come first, then the groups in their order. Where there are brokers, --command-config is added.
+    come first, then the groups in their order. Where there are brokers, --command-config and --context are
+    added.
     """
     parameters = inspect.signature(function, eval_str=True).parameters
     groups: dict[str, Any] = {
@@ -114,7 +127,8 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     def command(**values: Any) -> Any:
-        values.pop(_CONFIG, None)  # its callback has read it
+        for name in _CONNECTION:
+            values.pop(name, None)  # decide_connection has read them
         for name, group in groups.items():
             given = {each.name: values.pop(each.name) for each in fields(group)}
             repeatable = {each.name for each in fields(group) if each.default == ()}
@@ -124,7 +138,10 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     grouped = [_parameter(each, group) for group in groups.values() for each in fields(group)]
     if any(each.name == "servers" for each in (*own, *grouped)):
         kind = inspect.Parameter.KEYWORD_ONLY
-        grouped.append(inspect.Parameter(_CONFIG, kind, default=None, annotation=_CommandConfig))
+        grouped += [
+            inspect.Parameter(name, kind, default=None, annotation=option)
+            for name, option in _CONNECTION.items()
+        ]
     command.__signature__ = inspect.Signature([*own, *grouped])  # type: ignore[attr-defined]
     return command
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from millstream.client.setup.listener import find_problem
 from millstream.settings import Address, read_addresses
-from millstream.terminal.outcome import CommandError, UsageError, client_settings, warn
+from millstream.terminal.outcome import CommandError, UsageError, client_settings, context_used, warn
 from millstream.terminal.output import say
 
 _SECONDS: Final = 5.0
@@ -56,6 +56,11 @@ def require_broker(servers: str) -> None:
             reason = (error.strerror or str(error)).lower()
         else:
             return
+    if name := context_used():
+        raise CommandError(
+            f"no broker answers at {servers} ({reason}), which the context {name!r} names: name another with "
+            "--context or --bootstrap-servers"
+        )
     raise CommandError(
         f"no broker answers at {servers} ({reason}): start one with 'millstream broker', "
         "or name another with --bootstrap-servers"

@@ -53,7 +53,9 @@ class Session:
     typed: tuple[str, ...] = ()
     """The words of the command line."""
     client: dict[str, str] = field(default_factory=dict, repr=False)
-    """Settings of all clients of the command, under Kafka's names: from --command-config and --property."""
+    """Settings of all clients of the command, under Kafka's names: from the context, the file, --property."""
+    context: str = ""
+    """The context that says where the brokers are; empty without one."""
 
 
 class UsageError(MisuseError):
@@ -77,10 +79,15 @@ def client_settings() -> dict[str, str]:
     return dict(_sessions[-1].client) if _sessions else {}
 
 
-def remember_settings(settings: Mapping[str, str]) -> None:
-    """Add to the client settings of the running command."""
+def replace_settings(settings: Mapping[str, str]) -> None:
+    """Set the client settings of the running command."""
     if _sessions:
-        _sessions[-1].client.update(settings)
+        _sessions[-1].client = dict(settings)
+
+
+def context_used() -> str:
+    """The context of the running command; empty without one."""
+    return _sessions[-1].context if _sessions else ""
 
 
 def exit_code_of(command: Callable[[], int | None], session: Session) -> int:

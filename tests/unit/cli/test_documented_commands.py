@@ -31,11 +31,15 @@ def typed(page: Path) -> Iterator[str]:
 
 def mentioned(page: Path) -> Iterator[str]:
     """Commands in prose and tables, or their beginnings."""
-    yield from re.findall(r"`(millstream [a-z][^`|]+)`", SHELL.sub("", page.read_text(encoding="utf-8")))
+    yield from re.findall(
+        r"`(millstream (?:--context )?[a-z][^`|]+)`", SHELL.sub("", page.read_text(encoding="utf-8"))
+    )
 
 
 def found(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that words lead to, and its arguments."""
+    """The command that words lead to, and its arguments. A context may come first."""
+    if words[0] == "--context":
+        words = words[2:]
     if words[0] == "load" and tuple(words[:2]) not in LEAVES:
         words = ["load", "run", *words[1:]]
     length = 2 if tuple(words[:2]) in LEAVES else 1

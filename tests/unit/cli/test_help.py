@@ -36,6 +36,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         ("broker",),
         ("console",),
         ("consume",),
+        *(("context", each) for each in ("add", "list", "remove", "show", "use")),
         ("demo",),
         *(("group", each) for each in ("delete", "describe", "list", "remove-members", "reset")),
         *(("load", each) for each in ("rejected", "replay", "run", "status")),
@@ -49,8 +50,8 @@ def test_the_commands_are_those_of_the_public_face() -> None:
 def test_every_command_has_the_common_options(path: tuple[str, ...]) -> None:
     options = {name for parameter in LEAVES[path].params for name in parameter.opts}
     assert {"--json", "--debug"} <= options
-    if path[0] not in ("broker", "demo"):
-        assert "--bootstrap-servers" in options
+    if path[0] not in ("broker", "context", "demo"):
+        assert {"--bootstrap-servers", "--command-config", "--context"} <= options
 
 
 @pytest.mark.parametrize("path", [(), ("topic",), ("load",), *PATHS], ids=" ".join)
