@@ -11,10 +11,9 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.embedded import EmbeddedBroker
-from millstream.errors import (
-    MillstreamTimeoutError,
-)
+from millstream.errors import MillstreamError, MillstreamTimeoutError
 from millstream.producer import Producer
+from millstream.producer.driver import background_encoder
 from tests.system.producing import make_topic
 from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic
@@ -154,3 +153,19 @@ def test_a_topic_made_anew_under_the_producer(producer: Producer, admin: Admin) 
     admin.delete_topics(name)
     admin.create_topic(name, 1)
     assert producer.send(name, b"anew").result(SECONDS).offset == 0
+
+
+def test_a_batch_that_cannot_be_encoded_fails_alone(bootstrap_servers: str, admin: Admin) -> None:
+    """The compiled encoder takes the batches of a request together."""
+    name = make_topic(admin, 8)
+    assert background_encoder.wait(SECONDS) is not None
+    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=10_000) as producer:
+        producer.send(name, b"first", partition=0)
+        producer.flush(SECONDS)
+        futures = [producer.send(name, b"%d" % n, partition=n) for n in range(8)]
+        (batch,) = (one for one in producer._driver.accumulator.incomplete if one.queue.partition == 3)
+        batch.values[0] = 5  # type: ignore[call-overload]
+        producer.flush(SECONDS)
+        assert [future.exception(0) is None for future in futures] == [n != 3 for n in range(8)]
+        with pytest.raises(MillstreamError, match=f"a batch for {name}-3 cannot be encoded"):
+            futures[3].result(0)

@@ -131,6 +131,7 @@ class ProducerDriver:
                 break
             for node_id, batches in plan.requests:
                 self._produce(node_id, batches, now_ms)
+                self.accumulator.rest(node_id, len(batches), self.client.now_ms())
         if self._when_idle is not None and not self.accumulator.incomplete:
             then, self._when_idle = self._when_idle, None
             then()
@@ -205,7 +206,10 @@ class ProducerDriver:
         self.client.metadata.refresh(topics, create=True)
 
     def _produce(self, node_id: int, batches: list[Batch], now_ms: int) -> None:
-        encode_together(batches, self._codec)
+        try:
+            encode_together(batches, self._codec)
+        except Exception:  # each is encoded alone, where a fault fails its own batch and no other
+            log.warning("%d batches could not be encoded together", len(batches), exc_info=True)
         by_topic: dict[str, list[Batch]] = {}
         for batch in batches:
             if self._encode(batch, now_ms):
@@ -213,7 +217,8 @@ class ProducerDriver:
         if not by_topic:
             return
         self.client.metadata.touch(by_topic)
-        ids = {topic: self._topic_id(topic) for topic in by_topic}
+        infos = {topic: self.client.cluster.topic(topic) for topic in by_topic}
+        ids = {topic: ZERO_UUID if info is None else info.topic_id for topic, info in infos.items()}
         sent = [batch for group in by_topic.values() for batch in group]
         self.client.send(
             node_id,
@@ -238,10 +243,6 @@ class ProducerDriver:
         self.metrics.batches_sent += 1
         self.metrics.batch_bytes += len(encoded)
         return True
-
-    def _topic_id(self, topic: str) -> bytes:
-        info = self.client.cluster.topic(topic)
-        return ZERO_UUID if info is None else info.topic_id
 
     def _build(self, by_topic: dict[str, list[Batch]], ids: dict[str, bytes]) -> ProduceRequest:
         return ProduceRequest(
@@ -353,14 +354,11 @@ class ProducerDriver:
     ) -> None:
         """Take over new leaders from an answer of a broker that no longer leads (KIP-951)."""
         leaders = {
-            TopicPartition(topic, partition): (
-                answer.current_leader.leader_id,
-                answer.current_leader.leader_epoch,
-            )
+            TopicPartition(topic, partition): (leader.leader_id, leader.leader_epoch)
             for (topic, partition), answer in answers.items()
             if answer.error_code in _LEADER_CHANGES
-            and answer.current_leader is not None
-            and answer.current_leader.leader_id >= 0
+            and (leader := answer.current_leader) is not None
+            and leader.leader_id >= 0
         }
         if leaders:
             brokers = [BrokerInfo(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints]

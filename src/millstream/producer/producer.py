@@ -209,7 +209,7 @@ class Producer:
 
 
 def _check_timestamp(timestamp: object) -> None:
-    if not isinstance(timestamp, int) or timestamp < 0:
+    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 63:
         raise MisuseError(f"the timestamp {timestamp!r} is not a number of milliseconds since 1970")
 
 

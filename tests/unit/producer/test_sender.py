@@ -279,6 +279,52 @@ def test_a_full_request_does_not_linger() -> None:
     assert not bench.plan().requests, "the third may still grow"
 
 
+def many() -> Bench:
+    """After a request of 320 batches for broker 1, which takes 10 ms, and a new record for each partition."""
+    bench = Bench(idempotent=False, leaders=(1,) * 320 + (2,), max_request_size=1 << 20)
+    for partition in range(320):
+        bench.add(partition, size=10)
+    bench.now_ms = 10
+    ((node_id, batches),) = bench.plan().requests
+    bench.now_ms = 20
+    bench.accumulator.rest(node_id, 2 * len(batches), bench.now_ms)
+    for partition in range(321):
+        bench.add(partition, size=10)
+    return bench
+
+
+def test_after_a_request_of_many_batches_the_next_waits_until_they_have_grown() -> None:
+    bench = many()
+    bench.now_ms = 30
+    ((node_id, _),) = bench.plan().requests
+    assert node_id == 2, "each broker by itself"
+    assert bench.accumulator.wakes_at_ms == 40
+    bench.now_ms = 39
+    assert not bench.plan().requests
+    assert not bench.accumulator.must_wake(bench.add(0, size=10), bench.now_ms)
+    bench.now_ms = 40
+    assert [len(batches) for _, batches in bench.plan().requests] == [320]
+
+
+@pytest.mark.parametrize("what", ["full", "flushing", "starving"])
+def test_what_need_not_linger_does_not_wait_for_batches_to_grow(what: str) -> None:
+    bench = many()
+    if what == "full":
+        bench.add(0, size=90)
+    else:
+        setattr(bench.accumulator, what, 1)
+    assert dict(bench.plan().requests).keys() == ({1} if what == "full" else {1, 2})
+
+
+def test_the_wait_for_batches_to_grow_is_bounded_by_linger() -> None:
+    bench = Bench()
+    bench.accumulator.rest(1, 1 << 20, now_ms=0)
+    bench.add(0, size=10)
+    bench.plan()
+    bench.plan()
+    assert bench.accumulator.wakes_at_ms == 10 * bench.accumulator.limits.linger_ms
+
+
 def test_nobody_wakes_the_sender_for_a_busy_broker() -> None:
     bench = Bench(leaders=(1, 2, 2))
     bench.add(0)
@@ -306,6 +352,31 @@ def test_halves_expire_when_the_whole_would_have(idempotent: bool) -> None:
     assert [one.batch.values for one in finished] == [[], []], "both halves, and their records are released"
     assert all(isinstance(one.error, MillstreamTimeoutError) for one in finished)
     assert list(bench.accumulator.incomplete) == [later]
+
+
+def test_many_splits_take_one_pass_over_what_is_incomplete() -> None:
+    bench = Bench(idempotent=False)
+    batches = []
+    for _ in range(5):
+        bench.add(0, size=50)
+        batches.append(bench.add(0, size=50))
+    bench.send()
+    incomplete = bench.accumulator.incomplete
+    for batch in reversed(batches[1:4]):
+        bench.refuse(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert bench.accumulator.incomplete is incomplete, "each pass would take as long as there are batches"
+    bench.plan()
+    assert [batch.count for batch in bench.accumulator.incomplete] == [2, *[1] * 6, 2]
+    assert set(batches) & set(bench.accumulator.incomplete) == {batches[0], batches[4]}
+
+
+def test_aborting_fails_both_halves_of_a_batch_that_was_just_split() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.add(0, size=50)
+    (whole,) = bench.send()
+    bench.refuse(whole, ErrorCode.MESSAGE_TOO_LARGE)
+    assert [one.batch.delivery for one in bench.sender.abort_all(NetworkError())] == ["a", "b"]
 
 
 def test_one_record_cannot_be_split() -> None:

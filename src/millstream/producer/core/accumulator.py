@@ -20,6 +20,13 @@ AWAKE_MS: Final = -1
 """Instead of the sender's wake-up time: it is running, and will look before it sleeps."""
 _FIRST_BYTES: Final = 1 << 10
 """What a batch reserves at first, at least: with thousands of partitions, most batches stay small."""
+_BATCHES_PER_MS: Final = 32
+_LONGEST_REST: Final = 10
+"""After a request of many batches the sender rests 1 ms for each 32 of them, 10 times ``linger_ms`` at most.
+
+Making such a request and handling its answer takes about half of that time. Without the rest, a client with
+records for thousands of partitions would send ever smaller batches as it falls behind.
+"""
 _REMEMBERED_KEYS: Final = 1 << 14
 _REMEMBERED_KEY_BYTES: Final = 64
 
@@ -89,6 +96,8 @@ class Accumulator:
         """Brokers without room for a request: the sender looks again as soon as one has room."""
         self.incomplete: dict[Batch, None] = {}
         """Batches without an outcome, oldest first."""
+        self._replaced: dict[Batch, Sequence[Batch]] = {}
+        """Batches in ``incomplete`` that were split since the sender last looked."""
         self.free_bytes = limits.buffer_memory
         self.starving = 0
         """Threads that wait for memory: while there are any, no batch lingers."""
@@ -96,6 +105,8 @@ class Accumulator:
         """Threads in ``flush``: while there are any, no batch lingers."""
         self.wakes_at_ms = NEVER_MS
         """When the sender looks again without being woken."""
+        self._rests_until_ms: dict[int | None, int] = {}
+        """By broker, until when batches that are not full wait for more records."""
         self._filled = False
         """Whether a full batch was closed since the sender was last woken."""
         self._make_delivery = make_delivery
@@ -262,7 +273,12 @@ class Accumulator:
         full = batch is not queue.open or batch.size >= self.batch_size
         if full or len(queue.waiting) > 1 or self.flushing or self.starving:
             return batch.created_ms
-        return batch.created_ms + self.limits.linger_ms
+        return max(batch.created_ms + self.limits.linger_ms, self._rests_until_ms.get(queue.leader, 0))
+
+    def rest(self, leader: int, batches: int, now_ms: int) -> None:
+        """A request with ``batches`` was just made for a broker: the next may wait, so that batches grow."""
+        most_ms = _LONGEST_REST * self.limits.linger_ms
+        self._rests_until_ms[leader] = now_ms + min(batches // _BATCHES_PER_MS, most_ms)
 
     def take_first(self, queue: PartitionQueue) -> Batch | None:
         """Remove the oldest waiting batch, to be sent now; no more records join it.
@@ -293,12 +309,16 @@ class Accumulator:
 
     def replace_sent(self, batch: Batch, parts: Sequence[Batch]) -> None:
         """Queue the parts of a batch that was too large in its place, so that its delivery time goes on."""
-        self.incomplete = {
-            each: None for one in self.incomplete for each in (parts if one is batch else (one,))
-        }
+        self._replaced[batch] = parts
         for part in reversed(parts):
             self.put_back(part)
         batch.done = True
+
+    def settle_replaced(self) -> None:
+        """Put parts into ``incomplete`` in place of their batches: all at once, as each time is a pass."""
+        if self._replaced:
+            replaced, self._replaced = self._replaced, {}
+            self.incomplete = {each: None for one in self.incomplete for each in replaced.get(one, (one,))}
 
     def finish(self, batch: Batch) -> None:
         """A batch has its outcome: free its memory."""

@@ -87,6 +87,7 @@ class Sender:
         """
         accumulator = self._accumulator
         accumulator.wakes_at_ms = AWAKE_MS
+        accumulator.settle_replaced()
         plan = SendPlan(finished=self._expire(now_ms))
         if self._sequences is not None:
             self._sequences.settle()
@@ -257,6 +258,7 @@ class Sender:
     def abort_all(self, error: MillstreamError) -> list[FinishedBatch]:
         """Fail everything that has no outcome yet."""
         finished = []
+        self._accumulator.settle_replaced()
         for batch in list(self._accumulator.incomplete):
             self._accumulator.remove_waiting(batch)
             if self._sequences is not None:
