@@ -14,7 +14,7 @@ import pytest
 from millstream.admin import Admin
 from millstream.embedded import EmbeddedBroker
 from millstream.producer import Producer
-from tests.kafka import brokers
+from tests.kafka import brokers, logins
 from tests.kafka.not_run import summarize
 from tests.kafka.server import Run
 
@@ -25,10 +25,15 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    brokers.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In a background job. What is ignored here would be ignored by every process that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    logins.install()
     if not hasattr(config, "workerinput"):  # the process that starts the others, or the only one
         config.add_cleanup(Run.begin().end)
 
@@ -55,14 +60,21 @@ class NewTopic(Protocol):
 @pytest.fixture(scope="session")
 def millstream_broker() -> Iterator[EmbeddedBroker]:
     """The plugin's, except that it does not look for old records while tests write records of long ago."""
-    with EmbeddedBroker(settings={"log.retention.check.interval.ms": 3_600_000}) as broker:
+    with EmbeddedBroker(settings=brokers.SETTINGS) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+def millstream_secure_broker() -> Iterator[EmbeddedBroker]:
+    """The plugin's, with the same exception."""
+    with EmbeddedBroker(security=True, settings=brokers.SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where the broker of this test listens: see ``tests.kafka.brokers``."""
-    return brokers.servers_of(request)
+    yield from brokers.servers_of(request)
 
 
 @pytest.fixture(scope="session")

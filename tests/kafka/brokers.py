@@ -1,7 +1,8 @@
-"""The two brokers that a test can run on: ours, and Apache Kafka.
+"""The two brokers that a test can run on: ours, and Apache Kafka, each with and without TLS and a login.
 
 A test that asks for ``bootstrap_servers`` runs on both when ``parametrize`` says so (see tests/system), and
-on the embedded one otherwise. With MILLSTREAM_TEST_SERVERS=host:port it runs there, and nowhere else.
+on the embedded one otherwise. With ``pytest --security SASL_SSL`` it runs over TLS with a login by SCRAM;
+with MILLSTREAM_TEST_SERVERS=host:port it runs there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,37 +10,80 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from millstream import EmbeddedBroker
+from tests.kafka.logins import log_in
 from tests.kafka.not_run import not_run
-from tests.kafka.secured import Certificates
+from tests.kafka.secured import SCRAM_PASSWORD, USER, Certificates
 from tests.kafka.server import NAME, KafkaUnavailableError, Run, what_is_missing
 
 EMBEDDED: Final = "embedded"
 APACHE_KAFKA: Final = "kafka"
+PLAINTEXT: Final = "PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
+SETTINGS: Final = {"log.retention.check.interval.ms": 3_600_000}
+"""Of the embedded broker: it does not look for old records while tests write records of long ago."""
 
 
 def given_servers() -> str:
     return os.environ.get("MILLSTREAM_TEST_SERVERS", "")
 
 
-def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Have a test run on both brokers."""
+def add_option(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--security",
+        choices=(PLAINTEXT, SASL_SSL),
+        help="run the tests that take bootstrap_servers with this security.protocol alone",
+    )
+
+
+def parametrize(metafunc: pytest.Metafunc, *protocols: str) -> None:
+    """Have a test run on both brokers, with each of these protocols."""
     if not given_servers():
-        metafunc.parametrize("bootstrap_servers", [EMBEDDED, APACHE_KAFKA], indirect=True, scope="session")
+        both = [(broker, protocol) for protocol in protocols for broker in (EMBEDDED, APACHE_KAFKA)]
+        ids = [broker if protocol == PLAINTEXT else f"{broker}-{protocol}" for broker, protocol in both]
+        metafunc.parametrize("bootstrap_servers", both, indirect=True, scope="session", ids=ids)
 
 
-def servers_of(request: pytest.FixtureRequest) -> str:
-    """The address of the broker that a test was parametrized with."""
+def servers_of(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of the broker that a test was parametrized with; with a login, clients log in there."""
+    default = (EMBEDDED, request.config.getoption("--security") or PLAINTEXT)
+    broker, protocol = getattr(request, "param", default)
     if given_servers():
-        return given_servers()
-    if getattr(request, "param", EMBEDDED) == APACHE_KAFKA:
-        return apache_kafka_address()
-    address: str = request.getfixturevalue("millstream_broker").bootstrap_servers
-    return address
+        yield given_servers()
+    elif protocol == SASL_SSL:
+        directory: Path = request.getfixturevalue("tmp_path_factory").mktemp("logins")
+        settings = apache_kafka_login() if broker == APACHE_KAFKA else secured_embedded(request)
+        address = settings["bootstrap.servers"]
+        with log_in(address, settings, directory):
+            yield address
+    elif broker == APACHE_KAFKA:
+        yield apache_kafka_address()
+    else:
+        yield request.getfixturevalue("millstream_broker").bootstrap_servers
+
+
+def secured_embedded(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The settings of clients for the worker's secured broker."""
+    broker: EmbeddedBroker = request.getfixturevalue("millstream_secure_broker")
+    return broker.client_settings
+
+
+def apache_kafka_login() -> dict[str, str]:
+    """The settings of clients for Apache Kafka's listener with TLS and SCRAM."""
+    listeners, certificates = apache_kafka_listeners()
+    return {
+        "bootstrap.servers": listeners["LOGIN"],
+        "security.protocol": SASL_SSL,
+        "ssl.ca.location": certificates.ca,
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": SCRAM_PASSWORD,
+    }
 
 
 @contextmanager

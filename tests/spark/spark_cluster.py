@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import site
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ class Standalone:
 def python_without_millstream(place: Path) -> str:
     """An interpreter with all that is installed here but millstream itself, as on a worker's machine."""
     path = place / "python"
-    packages = os.pathsep.join(site.getsitepackages())
+    packages = os.pathsep.join(each for each in sys.path if each.endswith(("site-packages", "dist-packages")))
     # Without site no .pth file is read, and that is how millstream is installed for development.
     path.write_text(
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n',

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.kafka.logins import properties_of
+
 COMMAND_SECONDS: Final = 200.0
 """How long a command may take: a new process has a lot to load, and on a busy machine waits for each bit."""
 
@@ -40,10 +42,15 @@ class Cli:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "MILLSTREAM_BOOTSTRAP_SERVERS": self.servers, "COLUMNS": "100"}
 
+    def command(self, *arguments: str) -> list[str]:
+        """The command; where there is a login, with the file that has its settings."""
+        path = properties_of(self.servers)
+        return command(*arguments, *(() if path is None else ("--command-config", str(path))))
+
     def __call__(self, *arguments: str, stdin: str | bytes = b"") -> Finished:
         """Run a command to its end, whatever that is."""
         done = subprocess.run(
-            command(*arguments),
+            self.command(*arguments),
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             env=self.environment,
@@ -69,7 +76,7 @@ class Cli:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command that goes on."""
         return subprocess.Popen(
-            command(*arguments),
+            self.command(*arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

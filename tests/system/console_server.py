@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from millstream.console.console import Console, ConsoleSettings
 from millstream.console.web.server import ConsoleServer, listen
+from tests.kafka.logins import settings_of
 from tests.waiting import SECONDS, until
 
 VOID: Final = {"meta", "link", "input", "path", "br", "img"}
@@ -131,7 +132,7 @@ class Served:
 def serving(servers: str, refresh_s: float = 0.2, **settings: Any) -> Iterator[Served]:
     """A console that looks at these brokers, until the block ends."""
     listener = listen("127.0.0.1", 0)
-    console = Console(ConsoleSettings(servers, refresh_s, **settings))
+    console = Console(ConsoleSettings(servers, refresh_s, client=settings_of(servers), **settings))
     server = ConsoleServer(console, local_only=True)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

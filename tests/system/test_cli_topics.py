@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from millstream import Admin
-from tests.system.cli_process import Cli, command
+from tests.system.cli_process import Cli
 from tests.waiting import SECONDS, until
 
 
@@ -171,7 +171,7 @@ def test_a_producers_settings(cli: Cli, name: str) -> None:
 def test_ctrl_c_delivers_what_was_typed(cli: Cli, name: str) -> None:
     cli.ok("topic", "create", name)
     process = subprocess.Popen(
-        command("produce", name), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
+        cli.command("produce", name), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
     )
     with process:
         assert process.stdin is not None and process.stderr is not None
@@ -215,7 +215,7 @@ def test_a_terminal_gets_tables(cli: Cli, name: str) -> None:
     cli.ok("topic", "create", name, "-p", "2")
     terminal, other_end = pty.openpty()
     process = subprocess.Popen(
-        command("topic", "list"), stdout=other_end, stderr=other_end, env=cli.environment
+        cli.command("topic", "list"), stdout=other_end, stderr=other_end, env=cli.environment
     )
     os.close(other_end)
     shown = read_all(terminal)

@@ -109,8 +109,13 @@ class Each:
 
 
 def add_answers(context: RequestContext, answers: str, refused: Iterable[Any]) -> None:
-    """Add the answers of refused items to the handler's."""
-    context.amend(lambda response: getattr(response, answers).extend(refused))
+    """Add the answers of refused items to the handler's; one that is an error as a whole has no items."""
+
+    def add(response: Any) -> None:
+        if not getattr(response, "error_code", 0):
+            getattr(response, answers).extend(refused)
+
+    context.amend(add)
 
 
 def named_or_identified(item: Any, asker: Asker) -> str | None:

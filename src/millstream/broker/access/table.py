@@ -59,6 +59,24 @@ def _refuse_elections(request: Any, version: int, error: int) -> Response:
     )
 
 
+def _refuse_reassignments(request: Any, version: int, error: int) -> Response:
+    return cluster.AlterPartitionReassignmentsResponse(
+        error_code=error,
+        responses=[
+            cluster.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    cluster.ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=error
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
 def _refuse_log_dirs(request: Any, version: int, error: int) -> Response:
     return log_dirs.AlterReplicaLogDirsResponse(
         results=[
@@ -72,6 +90,14 @@ def _refuse_log_dirs(request: Any, version: int, error: int) -> Response:
             for each in request.dirs
             for topic in each.topics
         ]
+    )
+
+
+def _refuse_described_users(request: Any, version: int, error: int) -> Response:
+    """One answer for each user, without the name, as in Kafka."""
+    refused = sasl.DescribeUserScramCredentialsResult(user="", error_code=error, credential_infos=[])
+    return sasl.DescribeUserScramCredentialsResponse(
+        error_code=error, results=[refused for _ in request.users or ()]
     )
 
 
@@ -92,7 +118,7 @@ TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
     produce.DESCRIBE_PRODUCERS: (topics.DESCRIBED_PRODUCERS,),
     topic_messages.DELETE_RECORDS: (topics.DELETED_RECORDS,),
     offsets.LIST_OFFSETS: (topics.LISTED_OFFSETS,),
-    offsets.OFFSET_FOR_LEADER_EPOCH: (topics.LEADER_EPOCHS,),
+    offsets.OFFSET_FOR_LEADER_EPOCH: (topics.AskedEpochs(),),
     # topics
     metadata.METADATA: (topics.DescribedTopics(),),
     metadata.DESCRIBE_TOPIC_PARTITIONS: (topics.DescribedPartitions(),),
@@ -120,12 +146,7 @@ TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
         _cluster(_DESCRIBE, lambda _, __, error: cluster.DescribeQuorumResponse(error_code=error, topics=[])),
     ),
     cluster.ELECT_LEADERS: (_cluster(_ALTER, _refuse_elections),),
-    cluster.ALTER_PARTITION_REASSIGNMENTS: (
-        _cluster(
-            _ALTER,
-            lambda _, __, error: cluster.AlterPartitionReassignmentsResponse(error_code=error, responses=[]),
-        ),
-    ),
+    cluster.ALTER_PARTITION_REASSIGNMENTS: (_cluster(_ALTER, _refuse_reassignments),),
     cluster.LIST_PARTITION_REASSIGNMENTS: (
         _cluster(
             _DESCRIBE,
@@ -165,12 +186,7 @@ TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
             ),
         ),
     ),
-    sasl.DESCRIBE_USER_SCRAM_CREDENTIALS: (
-        _cluster(
-            _DESCRIBE,
-            lambda _, __, error: sasl.DescribeUserScramCredentialsResponse(error_code=error, results=[]),
-        ),
-    ),
+    sasl.DESCRIBE_USER_SCRAM_CREDENTIALS: (_cluster(_DESCRIBE, _refuse_described_users),),
     sasl.ALTER_USER_SCRAM_CREDENTIALS: (_cluster(_ALTER, _refuse_users),),
     # before anyone is known
     api_versions.API_VERSIONS: (Free(),),

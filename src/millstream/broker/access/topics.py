@@ -127,15 +127,27 @@ LISTED_OFFSETS = _topics(
     ),
 )
 
-LEADER_EPOCHS = _topics(
-    Operation.DESCRIBE,
-    "topics",
-    lambda topic, error: OffsetForLeaderTopicResult(
-        topic=topic.topic,
-        partitions=[EpochEndOffset(error_code=error, partition=each.partition) for each in topic.partitions],
-    ),
-    lambda topic, _: topic.topic,
-)
+
+class AskedEpochs:
+    """CLUSTER_ACTION, as brokers have it, or DESCRIBE of each topic (KIP-320)."""
+
+    _each = _topics(
+        Operation.DESCRIBE,
+        "topics",
+        lambda topic, error: OffsetForLeaderTopicResult(
+            topic=topic.topic,
+            partitions=[
+                EpochEndOffset(error_code=error, partition=each.partition) for each in topic.partitions
+            ],
+        ),
+        lambda topic, _: topic.topic,
+    )
+
+    def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
+        if asker.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return None
+        return self._each.check(request, context, asker)
+
 
 DESCRIBED_PRODUCERS = _topics(
     Operation.READ,
@@ -171,26 +183,34 @@ GROWN_TOPICS = _topics(
 
 
 class DeletedTopics:
-    """DELETE of each topic; one that may not be described either stays without its name."""
+    """DELETE of the cluster or of each topic.
 
-    _by_name = Each(
-        Operation.DELETE,
-        ResourceType.TOPIC,
-        "topic_names",
-        "responses",
-        lambda name, error: DeletableTopicResult(name=name, error_code=error),
-        lambda name, _: str(name),
-    )
-    _by_state = _topics(
-        Operation.DELETE,
-        "responses",
-        lambda topic, error: DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error),
-        named_or_identified,
-    )
+    Whoever may describe a topic learns that it is absent; a topic that is given by its id is named to no one
+    else.
+    """
 
     def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
-        rule = self._by_name if context.version < 6 else self._by_state
-        return rule.check(request, context, asker)
+        if asker.may(Operation.DELETE, ResourceType.CLUSTER):
+            return None
+        items = "topic_names" if context.version < 6 else "topics"
+        answers = [(item, self._refused(item, asker)) for item in getattr(request, items)]
+        setattr(request, items, [item for item, refused in answers if refused is None])
+        add_answers(context, "responses", [refused for _, refused in answers if refused is not None])
+        return None
+
+    def _refused(self, item: Any, asker: Asker) -> DeletableTopicResult | None:
+        by_name = isinstance(item, str) or item.name
+        name = item if isinstance(item, str) else named_or_identified(item, asker)
+        if name is None or asker.may(Operation.DELETE, ResourceType.TOPIC, name):
+            return None
+        may_describe = asker.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if by_name and may_describe and asker.topics.get(name) is None:
+            return None
+        return DeletableTopicResult(
+            name=name if by_name or may_describe else None,
+            topic_id=ZERO_UUID if by_name else item.topic_id,
+            error_code=_REFUSED,
+        )
 
 
 class CreatedTopics:
