@@ -39,9 +39,10 @@ R = TypeVar("R", bound=Response)
 class RawClient:
     """One connection to a broker."""
 
-    def __init__(self, address: str, timeout: float = SECONDS) -> None:
+    def __init__(self, address: str, timeout: float = SECONDS, client_id: str = "raw") -> None:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=timeout)
+        self._client_id = client_id
         self._correlation_id = 0
 
     def __enter__(self) -> RawClient:
@@ -53,7 +54,7 @@ class RawClient:
     def send(self, request: Request, version: int) -> int:
         """Send a request, without waiting; returns its correlation id."""
         self._correlation_id += 1
-        chunks = encode_request(request, version, self._correlation_id, "raw")
+        chunks = encode_request(request, version, self._correlation_id, self._client_id)
         self.sock.sendall(b"".join(bytes(chunk) for chunk in chunks))
         return self._correlation_id
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from millstream import Admin, Consumer, EmbeddedBroker, Producer
-from millstream.admin import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from millstream.admin import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    QuotaEntity,
+    ResourceType,
+)
 from millstream.errors import BrokerError, MillstreamError, MisuseError
 from tests.system.cli_process import Cli
 from tests.system.secured import AUTHORIZER
@@ -55,6 +63,25 @@ def test_a_user_writes_and_reads_what_its_rules_allow(broker: EmbeddedBroker, ad
         assert hers.list_topics() == ["orders"]
         with pytest.raises(BrokerError, match="may not use the topic"):
             hers.create_topic("others")
+
+
+def test_quotas_need_rules_and_hold_for_users(broker: EmbeddedBroker, admin: Admin) -> None:
+    admin.set_password("quinn", "secret")
+    mine = QuotaEntity(user="quinn")
+    cluster = ResourceType.CLUSTER
+    with Admin(login(broker, "quinn", "secret")) as hers:
+        with pytest.raises(BrokerError, match="may not do this to the cluster"):
+            hers.describe_client_quotas()
+        admin.create_acls(Acl(cluster, "kafka-cluster", "User:quinn", Operation.DESCRIBE_CONFIGS))
+        assert mine not in hers.describe_client_quotas()
+        with pytest.raises(BrokerError, match="may not do this to the cluster"):
+            hers.alter_client_quotas(mine, {"request_percentage": 50})
+        admin.create_acls(Acl(cluster, "kafka-cluster", "User:quinn", Operation.ALTER_CONFIGS))
+        hers.alter_client_quotas(mine, {"request_percentage": 0.0001})
+        assert hers.describe_client_quotas()[mine] == {"request_percentage": 0.0001}
+        assert hers.metrics()["throttle_ms"] > 0
+    assert admin.metrics()["throttle_ms"] == 0
+    admin.alter_client_quotas(mine, {"request_percentage": None})
 
 
 def test_rules_are_found_and_deleted(admin: Admin) -> None:

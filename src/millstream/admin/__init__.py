@@ -19,6 +19,7 @@ from millstream.admin.values import (
     ProducerState,
     QuorumDescription,
     QuorumReplica,
+    QuotaEntity,
     ReplicaSize,
     TopicDescription,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
+    "QuotaEntity",
     "ReplicaSize",
     "ResourceType",
     "TopicDescription",

@@ -13,6 +13,7 @@ from millstream.admin import controller as controller_calls
 from millstream.admin import groups as group_calls
 from millstream.admin import offsets as offset_calls
 from millstream.admin import producers as producer_calls
+from millstream.admin import quotas as quota_calls
 from millstream.admin import security as security_calls
 from millstream.admin import topics as topic_calls
 from millstream.admin.call import AdminCall, Partitions, names_of
@@ -32,6 +33,7 @@ from millstream.admin.values import (
     OffsetReset,
     ProducerState,
     QuorumDescription,
+    QuotaEntity,
     TopicDescription,
 )
 from millstream.client.client import Client
@@ -138,10 +140,7 @@ class Admin:
     def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset of each partition (-1: all there are now).
-
-        Returns the new start of each log.
-        """
+        """Delete the records before an offset of each partition (-1: all); returns the start of each log."""
         return topic_calls.delete_records(self._call(timeout), before)
 
     # -- settings
@@ -186,15 +185,8 @@ class Admin:
         ``append`` and ``subtract`` add to and remove from settings that are lists. Settings that are not
         named stay.
         """
-        config_calls.alter_configs(
-            self._call(timeout),
-            Resource.TOPIC,
-            names_of(topics),
-            changes,
-            append,
-            subtract,
-            validate_only=validate_only,
-        )
+        where = (self._call(timeout), Resource.TOPIC, names_of(topics))
+        config_calls.alter_configs(*where, changes, append, subtract, validate_only=validate_only)
 
     def alter_broker_configs(
         self,
@@ -239,10 +231,7 @@ class Admin:
         return group_calls.describe_groups(self._call(timeout), groups, lag=lag)
 
     def delete_groups(self, groups: str | Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete groups without members, with their committed offsets.
-
-        Raises NonEmptyGroupError for a group with members, and GroupIdNotFoundError.
-        """
+        """Delete groups and their offsets. Raises NonEmptyGroupError for members, GroupIdNotFoundError."""
         group_calls.delete_groups(self._call(timeout), groups)
 
     def remove_members(
@@ -383,6 +372,16 @@ class Admin:
     ) -> None:
         """Add a SCRAM user, or change its password, which is never sent; None deletes the credential."""
         security_calls.set_password(self._call(timeout), user, password, mechanism)
+
+    def describe_client_quotas(self, *, timeout: float | None = None) -> dict[QuotaEntity, dict[str, float]]:
+        """All quotas of users and client ids: by whom they are for, the limits by Kafka's names."""
+        return quota_calls.describe_client_quotas(self._call(timeout))
+
+    def alter_client_quotas(
+        self, entity: QuotaEntity, quotas: Mapping[str, float | None], *, timeout: float | None = None
+    ) -> None:
+        """Set ``producer_byte_rate``, ``consumer_byte_rate`` or ``request_percentage``; None removes one."""
+        quota_calls.alter_client_quotas(self._call(timeout), entity, quotas)
 
     def metrics(self) -> dict[str, int | float]:
         """Counters: requests, bytes and latencies of the connections."""

@@ -24,6 +24,22 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] | None = None
 
 
+DEFAULT_ENTITY = "<default>"
+"""The name of every user, or client id, that has no quota of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntity:
+    """Whom a quota is for: a user, a client id, or both. ``"<default>"`` is everyone without their own."""
+
+    user: str | None = None
+    client_id: str | None = None
+
+    def __str__(self) -> str:
+        named = (("user", self.user), ("client-id", self.client_id))
+        return ", ".join(f"{kind} {name}" for kind, name in named if name is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """A topic that was created; the numbers are -1 if the broker is too old to return them."""

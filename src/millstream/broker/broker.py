@@ -123,6 +123,7 @@ class Broker:
 
     def dispatch(self, request: Request, context: RequestContext) -> Response | None:
         """Answer a request now, or return None and reply through ``context`` later."""
+        self.services.quotas.watch(context)
         access = self.services.access
         if access is not None and (refusal := access.check(request, context)) is not None:
             return refusal

@@ -202,7 +202,7 @@ class FetchSessions:
                 cached.changed()
 
     def _plan_full(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchContext:
-        self._drop(request.session_id)
+        self.drop(request.session_id)
         session = CachedSession(0, now_ms, now_ms, by_id=by_id)
         _update(session, request)
         size = len(session.partitions)
@@ -213,7 +213,8 @@ class FetchSessions:
             self._sessions[session.session_id] = session
         return FetchContext(session)
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """Forget a session, if there is one with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.end()
@@ -224,7 +225,7 @@ class FetchSessions:
             return True
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and now_ms - oldest.used_ms > EVICTION_MS:
-            self._drop(oldest.session_id)
+            self.drop(oldest.session_id)
             return True
         if now_ms < self._refused_until_ms and size <= self._refused_size:
             return False
@@ -233,7 +234,7 @@ class FetchSessions:
         if smallest is None or len(smallest.partitions) >= size:
             self._refused_until_ms, self._refused_size = now_ms + _LOOK_AGAIN_MS, size
             return False
-        self._drop(smallest.session_id)
+        self.drop(smallest.session_id)
         return True
 
     def _new_id(self) -> int:

@@ -87,6 +87,7 @@ class BrokerMetrics:
     logins_failed: int = counter("Logins by SASL that were refused.")
     unauthenticated_requests: int = counter("Requests that closed a connection for want of a login.")
     malformed_requests: int = counter("Requests that could not be decoded, or whose API is unknown.")
+    throttled_requests: int = counter("Requests after which a client had to pause, as it was over a quota.")
     bytes_in: int = counter("Bytes received in requests.")
     bytes_out: int = counter("Bytes sent in answers.")
     records_in: int = counter("Records appended by producers.")

@@ -36,6 +36,9 @@ class RequestSource(Protocol):
     def close(self, reason: str) -> None:
         """Close the connection."""
 
+    def mute(self, throttle_ms: int) -> None:
+        """Read no requests for a time: the client is over its quota (KIP-219)."""
+
     def close_when_sent(self, reason: str) -> None:
         """Answer what is answered already, and close the connection."""
 
@@ -45,6 +48,7 @@ class RequestContext:
 
     __slots__ = (
         "_amendments",
+        "_busy_seconds",
         "_source",
         "_started",
         "api",
@@ -53,13 +57,20 @@ class RequestContext:
         "header",
         "on_abandoned",
         "permits_topic",
+        "size",
+        "throttle",
     )
 
-    def __init__(self, source: RequestSource, api: Api, header: RequestHeader) -> None:
+    def __init__(self, source: RequestSource, api: Api, header: RequestHeader, size: int = 0) -> None:
         self._source = source
         self._started = time.perf_counter()
         self.api = api
         self.header = header
+        self.size = size
+        """The bytes of the request."""
+        self._busy_seconds: float | None = None
+        self.throttle: Callable[[Response | None], int] | None = None
+        """Measures the request when it is answered; returns how long its client must pause."""
         self.chunks: list[Any] = []
         """The encoded answer; empty until there is one."""
         self.done = False
@@ -119,6 +130,9 @@ class RequestContext:
         assert not self.done, "a request is answered once"
         for amendment in self._amendments:
             amendment(response)
+        throttle_ms = self._measure(response)
+        if throttle_ms > 0 and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
         try:
             self.chunks = encode_response(response, self.header.version, self.header.correlation_id)
         except EncodeError as error:
@@ -133,9 +147,14 @@ class RequestContext:
         self.reply(response)
         self._source.close_when_sent(reason)
 
+    def mute(self, throttle_ms: int) -> None:
+        """Read no further requests of the connection for a time."""
+        self._source.mute(throttle_ms)
+
     def drop(self) -> None:
         """End a request that gets no answer (acks=0); one with refused items closes the connection."""
         assert not self.done, "a request is answered once"
+        self._measure(None)
         self._finish()
         if self._amendments:
             self.close(f"{self.principal} may not write to all topics of a produce request with acks=0")
@@ -143,6 +162,22 @@ class RequestContext:
     def close(self, reason: str) -> None:
         """Close the connection: the only way to report an error to a client that expects no answer."""
         self._source.close(reason)
+
+    def parked(self) -> None:
+        """The handler has returned without an answer, which follows later."""
+        self._busy_seconds = time.perf_counter() - self._started
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the handler has worked on the request, without the time in which it waited."""
+        return time.perf_counter() - self._started if self._busy_seconds is None else self._busy_seconds
+
+    def _measure(self, response: Response | None) -> int:
+        throttle_ms = 0 if self.throttle is None else self.throttle(response)
+        if throttle_ms > 0:
+            self._source.metrics.throttled_requests += 1
+            self.mute(throttle_ms)
+        return throttle_ms
 
     def _finish(self) -> None:
         self.done = True

@@ -196,6 +196,9 @@ class BrokerServer:
 
     def _check_client(self, client: ClientConnection, now_ms: int) -> None:
         connection = client.connection
+        if client.is_muted:  # its silence is ours
+            connection.last_read_ms = now_ms
+            return
         silent_ms = now_ms - connection.last_read_ms
         if client.awaits_login and now_ms - client.connected_ms > _LOGIN_MS:
             connection.close(CorruptMessage("no login in time"))

@@ -25,6 +25,7 @@ from millstream.broker.log.record_checks import record_loop
 from millstream.broker.maintenance import Maintenance
 from millstream.broker.metrics import BrokerMetrics, MetricReading
 from millstream.broker.producer_ids import ProducerIds
+from millstream.broker.quotas.control import ClientQuotas
 from millstream.broker.request_context import RequestContext
 from millstream.broker.security.users import ScramUsers
 from millstream.broker.served_topics import ServedTopics, Topic
@@ -56,6 +57,7 @@ class Services:
         )
         self.groups = GroupService(self.topics, settings, self.flusher, self.reactor, self.epoch_ms)
         self.scram_users = ScramUsers(self.data_directory / "users", self.files)
+        self.quotas = ClientQuotas(settings, self.data_directory / "quotas", self.files, self.reactor.now_ms)
         self._threads: ThreadPoolExecutor | None = None
         self.access: AccessControl | None = None
         """The ACLs; None if everyone may do everything."""
@@ -74,6 +76,7 @@ class Services:
         self.producer_ids = ProducerIds(self.data_directory / "producer-ids", self.files)
         self.topics.open(self.directory)
         self.scram_users.open()
+        self.quotas.open()
         if self.access is not None:
             self.access.open()
         self.maintenance = Maintenance(

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 from millstream.broker.access.settings import AccessSettings
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
+from millstream.broker.quotas.settings import QuotaSettings
 from millstream.broker.security.listeners import Listener, read_listeners
 from millstream.broker.security.settings import ListenerSettings, split_overrides
 from millstream.errors import ConfigError
@@ -68,7 +69,7 @@ _IGNORED: Final = """
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(GroupSettings, AccessSettings, ListenerSettings):
+class BrokerSettings(GroupSettings, AccessSettings, QuotaSettings, ListenerSettings):
     """What ``millstream broker --set`` and ``EmbeddedBroker(settings=...)`` accept, but topic settings."""
 
     node_id: Int = setting(1, "The broker's number, by which clients know it.")

@@ -16,7 +16,7 @@ ADMIN = """
     remove_members
     list_offsets describe_cluster describe_log_dirs describe_producers elect_leaders describe_features
     describe_quorum
-    create_acls describe_acls delete_acls list_users set_password
+    create_acls describe_acls delete_acls list_users set_password describe_client_quotas alter_client_quotas
     metrics close
 """
 PRODUCER = "send send_arrow flush close partitions_for metrics"

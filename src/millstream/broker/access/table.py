@@ -186,6 +186,22 @@ TABLE: Final[dict[Api, tuple[Rule, ...]]] = {
             ),
         ),
     ),
+    acls.DESCRIBE_CLIENT_QUOTAS: (
+        _cluster(
+            Operation.DESCRIBE_CONFIGS,
+            lambda _, __, error: acls.DescribeClientQuotasResponse(error_code=error, entries=None),
+        ),
+    ),
+    acls.ALTER_CLIENT_QUOTAS: (
+        _cluster(
+            Operation.ALTER_CONFIGS,
+            lambda request, _, error: acls.AlterClientQuotasResponse(
+                entries=[
+                    acls.AlteredQuotaResult(error_code=error, entity=each.entity) for each in request.entries
+                ]
+            ),
+        ),
+    ),
     sasl.DESCRIBE_USER_SCRAM_CREDENTIALS: (_cluster(_DESCRIBE, _refuse_described_users),),
     sasl.ALTER_USER_SCRAM_CREDENTIALS: (_cluster(_ALTER, _refuse_users),),
     # before anyone is known

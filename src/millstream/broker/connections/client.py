@@ -81,6 +81,7 @@ class ClientConnection:
         self.remote_host = address_as_in_java(transport.sock.getpeername()[0])
         self.local_address: tuple[str, int] = transport.sock.getsockname()[:2]
         self._waiting: deque[RequestContext] = deque()
+        self._muted_until_ms = 0
         self.connection = FrameConnection(
             server.reactor,
             transport,
@@ -113,10 +114,10 @@ class ClientConnection:
             self.metrics.malformed_requests += 1
             self.connection.close(error)
             return
-        self._dispatch(header, request)
+        self._dispatch(header, request, len(frame))
 
-    def _dispatch(self, header: RequestHeader, request: Request) -> None:
-        context = RequestContext(self, request.api, header)
+    def _dispatch(self, header: RequestHeader, request: Request, size: int) -> None:
+        context = RequestContext(self, request.api, header, size)
         self._waiting.append(context)
         try:
             response = self._server.dispatch(request, context)
@@ -127,6 +128,8 @@ class ClientConnection:
             return
         if response is not None:
             context.reply(response)
+        elif not context.done:
+            context.parked()
         self._hold_back()
 
     def _admits(self, api_key: int, sasl: SaslSession) -> bool:
@@ -178,10 +181,26 @@ class ClientConnection:
     def _hold_back(self) -> None:
         """Stop reading while too much is pending for the client, and resume when it has caught up."""
         connection = self.connection
-        if len(self._waiting) >= _MAX_PIPELINED or connection.unsent_bytes > _MAX_UNSENT_BYTES:
+        if (
+            self.is_muted
+            or len(self._waiting) >= _MAX_PIPELINED
+            or connection.unsent_bytes > _MAX_UNSENT_BYTES
+        ):
             connection.pause_reading()
         else:
             connection.resume_reading()
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether the client is over its quota, and its requests wait."""
+        return self._muted_until_ms > self._server.reactor.now_ms()
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read no requests for a time: the client is over its quota (KIP-219)."""
+        reactor = self._server.reactor
+        self._muted_until_ms = max(self._muted_until_ms, reactor.now_ms() + throttle_ms)
+        reactor.call_at(self._muted_until_ms, self._hold_back)
+        self._hold_back()
 
     @property
     def awaits_write(self) -> bool:

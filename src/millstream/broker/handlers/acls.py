@@ -1,12 +1,21 @@
-"""Handles DescribeAcls, CreateAcls and DeleteAcls."""
+"""Handles the requests about ACLs, and DescribeClientQuotas and AlterClientQuotas."""
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from millstream.broker.access.control import AccessControl
 from millstream.broker.dispatch import handles
+from millstream.broker.quotas.table import (
+    CLIENT_ID,
+    USER,
+    EntityFilter,
+    QuotaEntity,
+    problem_with,
+    problem_with_entity,
+)
 from millstream.broker.request_context import RequestContext
 from millstream.broker.services import Services
 from millstream.errors import BrokerError, ErrorCode, InvalidRequestError, for_code
@@ -20,12 +29,18 @@ from millstream.security.acls import (
     ResourceType,
 )
 from millstream.wire.messages.acls import (
+    ALTER_CLIENT_QUOTAS,
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
     AclCreation,
     AclCreationResult,
     AclDescription,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredQuotaEntity,
+    AlteredQuotaResult,
     CreateAclsRequest,
     CreateAclsResponse,
     DeleteAclsFilterResult,
@@ -35,6 +50,11 @@ from millstream.wire.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedQuota,
+    QuotaEntityPart,
+    QuotaValue,
 )
 
 _E = TypeVar("_E", bound=IntEnum)
@@ -186,3 +206,113 @@ def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
         operation=acl.operation,
         permission_type=acl.permission,
     )
+
+
+# -- quotas
+
+
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+"""How a component of a filter matches."""
+_NO_IP = "quotas by user and client-id only"
+
+
+@handles(DESCRIBE_CLIENT_QUOTAS, note=_NO_IP)
+def describe_client_quotas(
+    broker: Services, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """List the quotas of the entities that match."""
+    try:
+        wanted = _entity_filter(request)
+    except BrokerError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.detail, entries=None)
+    return DescribeClientQuotasResponse(
+        error_code=ErrorCode.NONE,
+        entries=[
+            DescribedQuota(
+                entity=_parts(entity),
+                values=[QuotaValue(key=key, value=value) for key, value in sorted(values.items())],
+            )
+            for entity, values in broker.quotas.quotas.items()
+            if wanted.matches(entity)
+        ],
+    )
+
+
+def _entity_filter(request: DescribeClientQuotasRequest) -> EntityFilter:
+    exact: dict[str, str | None] = {}
+    any_name: set[str] = set()
+    for component in request.components:
+        kind = component.entity_type
+        if kind in exact or kind in any_name:
+            raise InvalidRequestError(f"the filter names {kind} twice")
+        if kind not in (USER, CLIENT_ID, "ip"):
+            raise for_code(ErrorCode.UNSUPPORTED_VERSION)(f"entities of type {kind!r} are not supported")
+        if component.match_type not in (_EXACT, _DEFAULT, _ANY):
+            raise InvalidRequestError(f"{component.match_type} is not a way to match an entity")
+        if (component.match_type == _EXACT) != (component.match is not None):
+            raise InvalidRequestError("only an exact match has a name, and it must have one")
+        if component.match_type == _ANY:
+            any_name.add(kind)
+        else:
+            exact[kind] = component.match
+    return EntityFilter(exact, frozenset(any_name), request.strict)
+
+
+@handles(ALTER_CLIENT_QUOTAS, note=_NO_IP)
+def alter_client_quotas(
+    broker: Services, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Set and remove quotas; an entity with one invalid change keeps all as they were."""
+    times = Counter(_entity(entry) for entry in request.entries)
+    changes: dict[QuotaEntity, dict[str, float | None]] = {}
+    problems: dict[QuotaEntity, BrokerError] = {}
+    for entry in request.entries:
+        entity = _entity(entry)
+        problem = _quota_problem(entry) or (times[entity] > 1 and "the request names this entity twice") or ""
+        if problem:
+            problems[entity] = InvalidRequestError(problem)
+        else:
+            changes[entity] = {op.key: None if op.remove else op.value for op in entry.ops}
+    failure: BrokerError | None = None
+    if changes and not request.validate_only:
+        try:
+            broker.quotas.change(changes)
+        except OSError as error:
+            text = f"the quotas could not be stored: {error.strerror}"
+            failure = for_code(ErrorCode.KAFKA_STORAGE_ERROR)(text)
+    return AlterClientQuotasResponse(
+        entries=[_altered(entry, problems.get(_entity(entry), failure)) for entry in request.entries]
+    )
+
+
+def _quota_problem(entry: AlteredQuotaEntity) -> str:
+    problem = problem_with_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    keys = [op.key for op in entry.ops]
+    if not problem and len(set(keys)) < len(keys):
+        problem = "the request changes a quota twice"
+    for op in entry.ops:
+        problem = problem or problem_with(op.key, 1 if op.remove else op.value)
+    return problem
+
+
+def _entity(entry: AlteredQuotaEntity) -> QuotaEntity:
+    return QuotaEntity(
+        tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=_order))
+    )
+
+
+def _order(name: tuple[str, str | None]) -> tuple[bool, str, str]:
+    """Users first, as QuotaEntity has them."""
+    return name[0] != USER, name[0], name[1] or ""
+
+
+def _altered(entry: AlteredQuotaEntity, error: BrokerError | None) -> AlteredQuotaResult:
+    return AlteredQuotaResult(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.detail,
+        entity=entry.entity,
+    )
+
+
+def _parts(entity: QuotaEntity) -> list[QuotaEntityPart]:
+    return [QuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity]

@@ -57,6 +57,10 @@ def fetch(broker: Services, request: FetchRequest, context: RequestContext) -> F
     plan = broker.fetch_sessions.plan(request, broker.reactor.now_ms(), by_id=by_id)
     if plan.error_code:
         return FetchResponse(error_code=plan.error_code, responses=[])
+    limit = broker.quotas.fetch_limit(context)
+    if limit is not None:
+        request.max_bytes = min(request.max_bytes, limit)
+        request.min_bytes = min(request.min_bytes, request.max_bytes)
     fetch = ParkedFetch(broker, request, context, plan)
     answers = fetch.read()
     if fetch.is_satisfied(answers):
@@ -113,7 +117,14 @@ class ParkedFetch:
         return total >= request.min_bytes
 
     def response(self, answers: Answers) -> FetchResponse:
-        """Build the answer. An incremental one leaves out partitions without news."""
+        """Build the answer. An incremental one leaves out partitions without news.
+
+        While the client is over its quota, it is empty, and the session stays as it was before.
+        """
+        size = sum(len(answer.data.records) for answer in answers if answer.data.records is not None)
+        throttle_ms = self._broker.quotas.fetched(self._context, size)
+        if throttle_ms:
+            return self._throttled(throttle_ms)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for answer in answers:
             cached, _, data = answer
@@ -126,6 +137,13 @@ class ParkedFetch:
                 topics[name, topic_id] = topic
             topic.partitions.append(data)
         return FetchResponse(session_id=self._session.session_id, responses=list(topics.values()))
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        session = self._session
+        if not self._incremental:  # as in Kafka, the session of a full fetch begins with its first records
+            self._broker.fetch_sessions.drop(session.session_id)
+            return FetchResponse(responses=[], throttle_time_ms=throttle_ms)
+        return FetchResponse(session_id=session.session_id, responses=[], throttle_time_ms=throttle_ms)
 
     def _sent(self, answer: Answer) -> bool:
         """Note in the session what the consumer is told; return whether it is news."""

@@ -1,12 +1,26 @@
-"""Access control lists (KIP-140): create, describe and delete them."""
+"""Who may do what, and how much: access control lists (KIP-140) and client quotas (KIP-546)."""
 
 from __future__ import annotations
 
-from millstream.wire.schema import Api, Request, Response, Struct, array, int8, int16, int32, string
+from millstream.wire.schema import (
+    Api,
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    string,
+)
 
 DESCRIBE_ACLS = Api(29, "DescribeAcls", 1, 3, flexible=2)
 CREATE_ACLS = Api(30, "CreateAcls", 1, 3, flexible=2)
 DELETE_ACLS = Api(31, "DeleteAcls", 1, 3, flexible=2)
+DESCRIBE_CLIENT_QUOTAS = Api(48, "DescribeClientQuotas", 0, 1, flexible=1)
+ALTER_CLIENT_QUOTAS = Api(49, "AlterClientQuotas", 0, 1, flexible=1)
 
 
 class DescribeAclsRequest(Request, api=DESCRIBE_ACLS):
@@ -111,3 +125,74 @@ class DeleteAclsResponse(Response, api=DELETE_ACLS):
 
     throttle_time_ms: int = int32(default=0)
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
+
+
+# -- quotas
+
+
+class QuotaEntityPart(Struct):
+    entity_type: str = string()
+    entity_name: str | None = string(nullable="0+")
+
+
+class QuotaFilterComponent(Struct):
+    entity_type: str = string()
+    match_type: int = int8()
+    match: str | None = string(nullable="0+")
+
+
+class DescribeClientQuotasRequest(Request, api=DESCRIBE_CLIENT_QUOTAS):
+    """Find the quotas of the entities that match all components."""
+
+    components: list[QuotaFilterComponent] = array(QuotaFilterComponent)
+    strict: bool = boolean()
+
+
+class QuotaValue(Struct):
+    key: str = string()
+    value: float = float64()
+
+
+class DescribedQuota(Struct):
+    entity: list[QuotaEntityPart] = array(QuotaEntityPart)
+    values: list[QuotaValue] = array(QuotaValue)
+
+
+class DescribeClientQuotasResponse(Response, api=DESCRIBE_CLIENT_QUOTAS):
+    """The quotas that were found, by entity."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    entries: list[DescribedQuota] | None = array(DescribedQuota, nullable="0+")
+
+
+class QuotaAlteration(Struct):
+    key: str = string()
+    value: float = float64()
+    remove: bool = boolean()
+
+
+class AlteredQuotaEntity(Struct):
+    entity: list[QuotaEntityPart] = array(QuotaEntityPart)
+    ops: list[QuotaAlteration] = array(QuotaAlteration)
+
+
+class AlterClientQuotasRequest(Request, api=ALTER_CLIENT_QUOTAS):
+    """Set and remove quotas of entities."""
+
+    entries: list[AlteredQuotaEntity] = array(AlteredQuotaEntity)
+    validate_only: bool = boolean()
+
+
+class AlteredQuotaResult(Struct):
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    entity: list[QuotaEntityPart] = array(QuotaEntityPart)
+
+
+class AlterClientQuotasResponse(Response, api=ALTER_CLIENT_QUOTAS):
+    """The result for each entity."""
+
+    throttle_time_ms: int = int32(default=0)
+    entries: list[AlteredQuotaResult] = array(AlteredQuotaResult)

@@ -1,0 +1,1 @@
+"""Quotas of clients: how much each may write, read and ask of the broker."""
