@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.peers import JARS, fetch_jars
 from millstream.broker.access.authorizer import Authorizer
-from millstream.broker.connections.client import address_as_in_java
+from millstream.broker.connections.limits import address_as_in_java
 from millstream.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.kafka.not_run import not_run
 from tests.kafka.server import NAME, what_is_missing

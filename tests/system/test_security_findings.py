@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import jwt
@@ -33,11 +35,16 @@ from millstream.wire.messages.sasl import (
     SaslHandshakeResponse,
 )
 from tests.system.raw_client import RawClient, running_broker
-from tests.system.secured import AUTHORIZER, PLAIN_USERS, jaas
+from tests.system.secured import AUTHORIZER, PLAIN_USERS, Certificates, jaas, make_certificates
 from tests.waiting import SECONDS, until
 
 UNSECURED = "org.apache.kafka.common.security.oauthbearer.OAuthBearerUnsecuredValidatorCallbackHandler"
 READ, DESCRIBE = Operation.READ, Operation.DESCRIBE
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -161,6 +168,57 @@ def test_strangers_cannot_flood_the_log(broker: Broker, caplog: pytest.LogCaptur
     lines = [each for each in caplog.records if "127.0.0.1" in each.getMessage()]
     assert 0 < len(lines) <= server.STRANGER_LINES_PER_MINUTE
     assert all(each.levelno == logging.INFO for each in lines)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max.connections": 2},
+        {"max.connections.per.ip": 2},
+        {"max.connections.per.ip": 0, "max.connections.per.ip.overrides": "127.0.0.1:2"},
+        {"max.connections": 9, "listener.name.plaintext.max.connections": 2},
+    ],
+)
+def test_connections_over_a_limit_are_refused_until_others_end(
+    tmp_path: Path, limits: dict[str, object]
+) -> None:
+    with running_broker(tmp_path, settings=limits) as broker, RawClient(broker.address) as one:
+        one.metadata()
+        with RawClient(broker.address) as two:
+            two.metadata()
+            with RawClient(broker.address) as three:
+                assert three.is_closed_by_peer()
+            one.metadata()
+        until(lambda: broker.services.metrics.connections_open == 1, "the second to end")
+        with RawClient(broker.address) as four:
+            four.metadata()
+        assert broker.services.metrics.connections_refused == 1
+
+
+def test_failed_handshakes_do_not_use_up_the_limit(certificates: Certificates, tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": certificates.server,
+        "max.connections.per.ip": 2,
+    }
+    context = ssl.create_default_context(cafile=certificates.ca)
+    with running_broker(tmp_path, settings=settings) as broker:
+        for number in range(1, 6):
+            with RawClient(broker.address) as stranger:
+                stranger.sock.sendall(b"no TLS, but long enough to be looked at")
+                stranger.sock.recv(100)
+            failed = partial(handshakes_failed, broker, number)
+            until(failed, "the handshake to fail")
+        for _ in range(3):
+            with RawClient(broker.address) as client:
+                client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
+                client.metadata()
+            until(lambda: broker.services.metrics.connections_open == 0, "the connection to end")
+        assert broker.services.metrics.connections_refused == 0
+
+
+def handshakes_failed(broker: Broker, number: int) -> bool:
+    return broker.services.metrics.handshakes_failed == number
 
 
 # --- hidden topics

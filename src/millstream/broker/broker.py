@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from millstream.broker.connections.limits import ConnectionLimits, read_overrides
 from millstream.broker.connections.listening import check_remote
 from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
@@ -51,7 +52,11 @@ class Broker:
             self.dispatch,
             self.services.metrics,
             max_request_bytes=settings.socket_request_max_bytes,
-            max_connections=min(settings.max_connections, _raise_descriptor_limit()),
+            limits=ConnectionLimits(
+                min(settings.max_connections, _raise_descriptor_limit()),
+                settings.max_connections_per_ip,
+                read_overrides(settings.max_connections_per_ip_overrides),
+            ),
             max_frame_memory=settings.queued_max_request_bytes,
             idle_ms=settings.connections_max_idle_ms,
             stalled_frame_ms=_STALLED_FRAME_MS,

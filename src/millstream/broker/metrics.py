@@ -81,7 +81,7 @@ class BrokerMetrics:
 
     connections_open: int = gauge("Connections that are open.")
     connections_total: int = counter("Connections that clients opened.")
-    connections_refused: int = counter("Connections that were closed because of max.connections.")
+    connections_refused: int = counter("Connections that were refused, as there were too many.")
     handshakes_failed: int = counter("TLS handshakes that failed or took too long.")
     logins: int = counter("Logins by SASL, repeated ones included.")
     logins_failed: int = counter("Logins by SASL that were refused.")

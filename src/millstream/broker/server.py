@@ -12,6 +12,7 @@ from typing import Final
 
 from millstream.broker.connections.client import ClientConnection, Dispatch
 from millstream.broker.connections.handshakes import Handshakes
+from millstream.broker.connections.limits import ConnectionLimits, address_as_in_java
 from millstream.broker.connections.listening import ListeningSocket
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listener_security import ListenerSecurity
@@ -81,7 +82,7 @@ class BrokerServer:
         metrics: BrokerMetrics,
         *,
         max_request_bytes: int,
-        max_connections: int,
+        limits: ConnectionLimits,
         max_frame_memory: int,
         idle_ms: int,
         stalled_frame_ms: int,
@@ -91,7 +92,7 @@ class BrokerServer:
         self.metrics = metrics
         self.max_request_bytes = max_request_bytes
         self.memory = FrameMemory(max_frame_memory)
-        self._max_connections = max_connections
+        self._limits = limits
         self._idle_ms = idle_ms
         self._stalled_frame_ms = stalled_frame_ms
         self._clients: set[ClientConnection] = set()
@@ -131,6 +132,7 @@ class BrokerServer:
 
     def client_closed(self, client: ClientConnection, error: Exception | None) -> None:
         self._clients.discard(client)
+        self._limits.release(client.remote_host, client.listener.name)
         self.metrics.connections_open -= 1
         now_ms = self.reactor.now_ms()
         if isinstance(error, SaslAuthenticationFailedError):
@@ -144,39 +146,46 @@ class BrokerServer:
 
     def _admit(self, sock: socket.socket, security: ListenerSecurity) -> None:
         self.metrics.connections_total += 1
-        if len(self._clients) + len(self._handshakes) >= self._max_connections:
-            self.metrics.connections_refused += 1
-            sock.close()
-            return
         sock.setblocking(False)
         try:
-            host = sock.getpeername()[0]
+            host = address_as_in_java(sock.getpeername()[0])
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:  # the client is gone already
             log.debug("a client closed its connection before it was accepted: %s", error)
             sock.close()
             return
+        limit = security.settings.max_connections
+        if refusal := self._limits.admit(host, security.listener.name, limit):
+            self.metrics.connections_refused += 1
+            self._strangers.info(self.reactor.now_ms(), "refused a connection from %s: %s", host, refusal)
+            sock.close()
+            return
         context = security.tls_context()
         if context is None:
-            self._serve(PlainTransport(sock), security)
+            self._serve(PlainTransport(sock), security, host)
             return
 
         def failed(error: Exception) -> None:
+            self._limits.release(host, security.listener.name)
             self.metrics.handshakes_failed += 1
             now_ms = self.reactor.now_ms()
             self._strangers.info(now_ms, "the TLS handshake with %s failed: %s", host, error)
 
-        self._handshakes.begin(sock, context, lambda transport: self._serve(transport, security), failed)
+        self._handshakes.begin(
+            sock, context, lambda transport: self._serve(transport, security, host), failed
+        )
 
-    def _serve(self, transport: Transport, security: ListenerSecurity) -> None:
+    def _serve(self, transport: Transport, security: ListenerSecurity, host: str) -> None:
         try:
             client = ClientConnection(self, transport, security)
         except ConnectionRefusedError as error:
             self._strangers.info(self.reactor.now_ms(), "a client was refused: %s", error)
+            self._limits.release(host, security.listener.name)
             transport.close()
             return
         except OSError as error:  # the client is gone already
             log.debug("a client closed its connection before it was served: %s", error)
+            self._limits.release(host, security.listener.name)
             transport.close()
             return
         self._clients.add(client)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Final
 
 from millstream.broker.access.settings import AccessSettings
+from millstream.broker.connections.limits import read_overrides
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.log.config import TOPIC_SETTINGS, LogConfig, write_value
 from millstream.broker.quotas.settings import QuotaSettings
@@ -28,6 +29,7 @@ from millstream.settings import (
     PositiveInt,
     Text,
     dotted,
+    read_text,
     setting,
 )
 from millstream.suggestions import did_you_mean
@@ -43,6 +45,13 @@ _COARSE_TIMES: Final = (
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
 """Kafka's older settings in minutes and hours. The one in milliseconds wins if both are given."""
+
+
+def _read_overrides(value: object) -> str:
+    text = read_text(value)
+    read_overrides(text)
+    return text
+
 
 _ONE_BROKER: Final = {
     "default_replication_factor": ({"1"}, "there is one broker"),
@@ -95,8 +104,9 @@ class BrokerSettings(GroupSettings, AccessSettings, QuotaSettings, ListenerSetti
     )
     delete_topic_enable: Flag = setting(True, "Whether topics may be deleted.")
     socket_request_max_bytes: PositiveInt = setting(104_857_600, "The largest request.")
-    max_connections: Int = setting(
-        INT_MAX, "The most open connections, as far as the limit of open files allows."
+    max_connections_per_ip: Int = setting(INT_MAX, "The most open connections from one address.")
+    max_connections_per_ip_overrides: Annotated[str, _read_overrides] = setting(
+        "", "Other limits for some addresses, as `127.0.0.1:200`, separated by commas."
     )
     connections_max_idle_ms: Long = setting(600_000, "A connection without requests for this time is closed.")
     queued_max_request_bytes: Annotated[int, Integer(1, 2**40)] = setting(

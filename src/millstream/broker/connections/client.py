@@ -7,12 +7,12 @@ Pipelined requests and unsent answers have a limit.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from millstream.broker.connections.limits import address_as_in_java
 from millstream.broker.handlers.api_versions import unsupported_version_response
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.request_context import RequestContext
@@ -225,16 +225,6 @@ class ClientConnection:
             if context.on_abandoned is not None and not context.done:
                 context.on_abandoned()
         self._server.client_closed(self, error)
-
-
-def address_as_in_java(host: str) -> str:
-    """Return an IP address as Java writes it, and ACLs and Kafka's tools with it: IPv6 without ``::``."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if address.version == 4:
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
 def _check_size(frame: memoryview) -> None:

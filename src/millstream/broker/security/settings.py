@@ -112,6 +112,10 @@ class ListenerSettings(Settings):
     sasl_server_max_receive_size: Annotated[int, Integer(1024, INT_MAX)] = setting(
         524_288, "The largest request of a client that has not logged in."
     )
+    max_connections: Int = setting(
+        INT_MAX,
+        "The most open connections, as far as the limit of open files allows; also of one listener.",
+    )
     connections_max_reauth_ms: Long = setting(
         0, "How long a login lasts before the client must repeat it (KIP-368); 0: for ever."
     )
