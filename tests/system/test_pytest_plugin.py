@@ -39,11 +39,55 @@ def test_topics_are_gone_after_their_tests(millstream_broker, millstream_topic):
         assert admin.list_topics() == [millstream_topic]
 """
 
+SECURED = """
+import pytest
+from millstream import Admin, Consumer, Producer
+from millstream.errors import AuthenticationError, TopicAuthorizationFailedError
+
+
+def test_the_first_user_may_do_everything(millstream_secure_broker):
+    settings = millstream_secure_broker.client_settings
+    with Admin(settings) as admin:
+        admin.create_topic("orders")
+    with Producer(settings) as producer:
+        producer.send("orders", b"1").result(60)
+    with Consumer(settings, auto_offset_reset="earliest") as consumer:
+        consumer.assign(consumer.partitions_for("orders"))
+        assert [record.value for record in consumer.poll(60)] == [b"1"]
+
+
+def test_another_user_may_do_nothing_yet(millstream_secure_broker):
+    settings = millstream_secure_broker.client_settings
+    with Admin(settings) as admin:
+        assert admin.list_topics() == ["orders"], "the same broker"
+        admin.set_password("ann", "ann-secret")
+    ann = {**settings, "sasl.username": "ann", "sasl.password": "ann-secret"}
+    with Producer(ann) as producer, pytest.raises(TopicAuthorizationFailedError):
+        producer.send("orders", b"2").result(60)
+
+
+def test_no_one_else_gets_in(millstream_secure_broker):
+    wrong = {**millstream_secure_broker.client_settings, "sasl.password": "wrong"}
+    for settings in (wrong, {"bootstrap.servers": millstream_secure_broker.bootstrap_servers}):
+        with Admin(settings) as admin, pytest.raises(AuthenticationError):
+            admin.list_topics()
+"""
+
+
+def run(suite: str, directory: Path) -> str:
+    (directory / "test_suite.py").write_text(suite)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "-q", "."]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
+    return done.stdout
+
 
 def test_the_fixtures(tmp_path: Path) -> None:
-    (tmp_path / "test_suite.py").write_text(SUITE)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "-q", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-    assert "1 failed, 3 passed" in done.stdout, done.stdout
-    assert "1 of 2 records in test_waits_in_vain-" in done.stdout
-    assert "only one" in done.stdout
+    printed = run(SUITE, tmp_path)
+    assert "1 failed, 3 passed" in printed, printed
+    assert "1 of 2 records in test_waits_in_vain-" in printed
+    assert "only one" in printed
+
+
+def test_the_secured_fixture(tmp_path: Path) -> None:
+    printed = run(SECURED, tmp_path)
+    assert "3 passed" in printed, printed
