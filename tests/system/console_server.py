@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Final
 
 from millstream.console.console import Console, ConsoleSettings
+from millstream.console.login.login import Login
+from millstream.console.web.access import ConsoleAccess
 from millstream.console.web.server import ConsoleServer, listen
+from millstream.console.web.tls import TlsFiles, serving_context
 from tests.kafka.logins import settings_of
 from tests.waiting import SECONDS, until
 
@@ -27,6 +31,8 @@ class Answer:
     status: int
     headers: dict[str, str]
     text: str
+    cookies: tuple[str, ...] = ()
+    """The Set-Cookie headers."""
 
     @property
     def json(self) -> Any:
@@ -97,16 +103,33 @@ class Served:
 
     console: Console
     port: int
+    trusts: ssl.SSLContext | None = None
+    """How to check the console's certificate; None without TLS."""
 
-    def get(self, path: str, *, host: str = "", method: str = "GET") -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+    def get(
+        self,
+        path: str,
+        *,
+        host: str = "",
+        method: str = "GET",
+        body: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        connection = self._connection()
         try:
-            connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}"})
+            sent = {"Host": host or f"127.0.0.1:{self.port}", **(headers or {})}
+            connection.request(method, path, body, sent)
             response = connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, headers, response.read().decode())
+            received = {name.lower(): value for name, value in response.getheaders()}
+            cookies = tuple(response.headers.get_all("Set-Cookie") or ())
+            return Answer(response.status, received, response.read().decode(), cookies)
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.trusts is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=SECONDS, context=self.trusts)
 
     def ok(self, path: str) -> Answer:
         answer = self.get(path)
@@ -129,16 +152,27 @@ class Served:
 
 
 @contextmanager
-def serving(servers: str, refresh_s: float = 0.2, **settings: Any) -> Iterator[Served]:
+def serving(
+    servers: str,
+    refresh_s: float = 0.2,
+    *,
+    login: Login | None = None,
+    tls: TlsFiles | None = None,
+    trusts: ssl.SSLContext | None = None,
+    **settings: Any,
+) -> Iterator[Served]:
     """A console that looks at these brokers, until the block ends."""
     listener = listen("127.0.0.1", 0)
     console = Console(ConsoleSettings(servers, refresh_s, client=settings_of(servers), **settings))
-    server = ConsoleServer(console, local_only=True)
+    port = listener.getsockname()[1]
+    access = None if login is None else ConsoleAccess(login, port, has_tls=tls is not None)
+    context = None if tls is None else serving_context(tls)
+    server = ConsoleServer(console, local_only=True, access=access, tls=context)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
         until(lambda: server.started, "the console to start")
-        yield Served(console, listener.getsockname()[1])
+        yield Served(console, port, trusts)
     finally:
         server.should_exit = True
         thread.join(SECONDS)

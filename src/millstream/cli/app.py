@@ -16,6 +16,7 @@ from millstream.cli.commands import (
     acls,
     broker,
     console,
+    console_users,
     consume,
     contexts,
     demo,
@@ -47,7 +48,7 @@ _INDENTED = "[dim][/dim]"
 """Renders as nothing. Keeps indentation, which typer removes where every line starts with a blank."""
 
 
-_WITHOUT_BROKERS: Final = ("broker", "context", "demo")
+_WITHOUT_BROKERS: Final = ("broker", "console-user", "context", "demo")
 """Commands that connect to no cluster of the user's."""
 
 
@@ -149,6 +150,7 @@ _add_group(
     LoadGroup,
 )
 _add(app, "console", console.console)
+_add_group("console-user", console_users.console_user, console_users.COMMANDS)
 _add(app, "demo", demo.demo)
 
 

@@ -55,6 +55,14 @@ def print_deleted(noun: str, names: Sequence[str], *, as_json: bool) -> None:
             print(f"deleted {noun} {name}")
 
 
+def print_done(kind: str, name: str, what: str, *, as_json: bool) -> None:
+    """Print what was done to one thing: ``ann: stored``, or ``{"user": "ann", "stored": true}``."""
+    if as_json:
+        print_json({kind: name, what: True})
+    else:
+        print(f"{name}: {what}")
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values, one pair a line."""
     print(field_lines(fields))

@@ -35,6 +35,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         *(("acl", each) for each in ("add", "delete", "list")),
         ("broker",),
         ("console",),
+        *(("console-user", each) for each in ("add", "list", "remove")),
         ("consume",),
         *(("context", each) for each in ("add", "list", "remove", "show", "use")),
         ("demo",),
@@ -50,7 +51,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
 def test_every_command_has_the_common_options(path: tuple[str, ...]) -> None:
     options = {name for parameter in LEAVES[path].params for name in parameter.opts}
     assert {"--json", "--debug"} <= options
-    if path[0] not in ("broker", "context", "demo"):
+    if path[0] not in ("broker", "console-user", "context", "demo"):
         assert {"--bootstrap-servers", "--command-config", "--context"} <= options
 
 

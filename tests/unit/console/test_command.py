@@ -12,7 +12,12 @@ from millstream.cli import main
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--host", "0.0.0.0"], "add --allow-remote"),
+        (["--host", "0.0.0.0"], "there is no login: add a user with 'millstream console-user add NAME'"),
+        (["--host", "0.0.0.0", "--allow-remote"], "there is no login: add a user"),
+        (["--bearer-token", "typed-in-the-open"], "--bearer-token takes a reference"),
+        (["--bearer-token", "${env:NOT_SET_AT_ALL}"], "this environment variable is not set"),
+        (["--tls-key", "key.pem"], "give --tls-certificate as well"),
+        (["--tls-certificate", "/nowhere.pem"], "No such file"),
         (["-b", "nowhere"], "--bootstrap-servers 'nowhere'"),
         (["--table", "lake/orders"], "is not a known sink"),
         (["--property", "retry.backof.ms=1"], "did you mean retry.backoff.ms?"),

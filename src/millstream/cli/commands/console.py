@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from millstream.cli import completion
 from millstream.cli.clients import client_properties
+from millstream.cli.commands.console_users import UsersFile
 from millstream.cli.options import ClientOptions, Common, repeated
 from millstream.terminal.broker_check import typed_addresses
+from millstream.terminal.outcome import UsageError
+
+if TYPE_CHECKING:
+    from millstream.console.login.login import Login
+    from millstream.console.web.tls import TlsFiles
 
 _PACKAGES: Final = ("starlette", "uvicorn", "jinja2")
 
 
+@dataclass(frozen=True, slots=True)
+class AccessOptions:
+    """Who may look at the console, and how."""
+
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Let other machines connect without TLS, as behind a proxy."),
+    ] = False
+    users: UsersFile = None
+    bearer_token: Annotated[
+        str | None,
+        typer.Option(
+            "--bearer-token",
+            metavar="REFERENCE",
+            help="Let scripts in that send this token: ${env:NAME}, ${file:PATH:KEY} or ${dir:PATH:NAME}.",
+        ),
+    ] = None
+    tls_certificate: Annotated[
+        str | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this certificate, in PEM."),
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        typer.Option("--tls-key", metavar="FILE", help="Its private key, if it is in another file."),
+    ] = None
+
+    def login(self) -> Login | None:
+        """The login; None where there are neither users nor a token."""
+        from millstream.console.login.login import Login
+        from millstream.console.login.users import Users, users_file
+
+        return Login.configured(Users(self.users or users_file()), self.bearer_token)
+
+    def tls(self) -> TlsFiles | None:
+        """The files of the certificate; None without TLS."""
+        from millstream.console.web.tls import TlsFiles
+
+        if self.tls_certificate is None:
+            if self.tls_key is not None:
+                raise UsageError("--tls-key needs a certificate: give --tls-certificate as well")
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key or self.tls_certificate)
+
+
 def console(
+    access: AccessOptions,
     client: ClientOptions,
     common: Common,
     host: Annotated[
@@ -23,10 +75,6 @@ def console(
     port: Annotated[
         int, typer.Option("--port", "-p", metavar="PORT", min=0, max=65535, help="0 is any free one.")
     ] = 8090,
-    allow_remote: Annotated[
-        bool,
-        typer.Option("--allow-remote", help="Listen where other machines can connect. There is no login."),
-    ] = False,
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
     refresh: Annotated[
         float,
@@ -45,13 +93,15 @@ def console(
     """See topics, groups and loads in the browser, live.
 
     The console is read-only. It prints one line when it is ready and runs until Ctrl-C. If no broker answers,
-    it keeps trying.
+    it keeps trying. It asks for a login as soon as there are users (millstream console-user add) or a bearer
+    token, and without one it listens for this machine only.
 
     [bold]Examples[/bold]
 
       millstream console
       millstream console --open --refresh 5
       millstream console --table delta:lake/orders --port 8091
+      millstream console --host 0.0.0.0 --tls-certificate console.pem
     """
     from millstream.extras import require
 
@@ -65,5 +115,6 @@ def console(
     typed = client_properties(client.properties, {}, AdminConfig)
     settings = ConsoleSettings(common.servers, refresh, tuple(dict.fromkeys(tables or ())), typed)
     AdminConfig.from_settings(settings.for_clients(), {})
-    options = ServeOptions(settings, host, port, allow_remote, opens_browser, common.as_json)
+    remote, login, tls = access.allow_remote, access.login(), access.tls()
+    options = ServeOptions(settings, host, port, remote, login, tls, opens_browser, common.as_json)
     serve(options, lambda line: print(line, flush=True))

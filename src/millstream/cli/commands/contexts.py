@@ -22,7 +22,7 @@ from millstream.cli.options import AsJson, Commands, Debug, Properties
 from millstream.cli.properties import read_properties
 from millstream.terminal.broker_check import typed_addresses
 from millstream.terminal.outcome import UsageError
-from millstream.terminal.output import print_fields, print_json, print_lines
+from millstream.terminal.output import print_done, print_fields, print_json, print_lines
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
 Name = Annotated[
@@ -83,7 +83,7 @@ def add(
         raise UsageError(f"--property {_SERVERS} cannot be given here: use --bootstrap-servers")
     _check(name, added)
     add_context(name, added, replace=replace)
-    _print_done(name, "added", as_json=as_json)
+    print_done("context", name, "added", as_json=as_json)
 
 
 def use(
@@ -116,7 +116,7 @@ def use(
     if name is None:
         print_json({"current": None}) if as_json else print("no context is used")
     else:
-        _print_done(name, "used", as_json=as_json)
+        print_done("context", name, "used", as_json=as_json)
 
 
 def list_contexts(as_json: AsJson = False, debug: Debug = False) -> None:
@@ -183,7 +183,7 @@ def remove(name: Name, as_json: AsJson = False, debug: Debug = False) -> None:
       millstream context remove dev --json
     """
     remove_context(name)
-    _print_done(name, "removed", as_json=as_json)
+    print_done("context", name, "removed", as_json=as_json)
 
 
 def _absolute(properties: Mapping[str, str]) -> dict[str, str]:
@@ -225,13 +225,6 @@ def _shown(name: str, context: ClusterContext, current: str) -> dict[str, Any]:
         "command_config": context.command_config or None,
         "settings": context.shown_settings(),
     }
-
-
-def _print_done(name: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"context": name, what: True})
-    else:
-        print(f"{name}: {what}")
 
 
 COMMANDS: Final[Commands] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import sys
 from typing import Annotated, Final
 
 import typer
@@ -12,8 +10,8 @@ from millstream.cli import completion
 from millstream.cli.clients import open_admin
 from millstream.cli.options import Commands, Common
 from millstream.security.sasl.scram import MECHANISMS
-from millstream.terminal.outcome import UsageError
-from millstream.terminal.output import print_json, print_table
+from millstream.terminal.output import print_done, print_json, print_table
+from millstream.terminal.passwords import read_password
 
 User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 Mechanism = Annotated[
@@ -63,10 +61,10 @@ def set_password(user: User, common: Common, mechanism: Mechanism = _DEFAULT) ->
       millstream user set-password ann < password-file
       millstream user set-password ann --mechanism SCRAM-SHA-256 < password-file
     """
-    password = _read_password(user)
+    password = read_password(user)
     with open_admin(common.servers) as admin:
         admin.set_password(user, password, mechanism=mechanism)
-    _print_done(user, "stored", as_json=common.as_json)
+    print_done("user", user, "stored", as_json=common.as_json)
 
 
 def delete(user: User, common: Common, mechanism: Mechanism = _DEFAULT) -> None:
@@ -79,27 +77,7 @@ def delete(user: User, common: Common, mechanism: Mechanism = _DEFAULT) -> None:
     """
     with open_admin(common.servers) as admin:
         admin.set_password(user, None, mechanism=mechanism)
-    _print_done(user, "deleted", as_json=common.as_json)
-
-
-def _read_password(user: str) -> str:
-    """Ask without showing it, and twice; from a pipe, take the first line."""
-    if not sys.stdin.isatty():
-        password = sys.stdin.readline().rstrip("\r\n")
-    else:
-        password = getpass.getpass(f"Password of {user}: ")
-        if getpass.getpass("Again: ") != password:
-            raise UsageError("the two passwords differ: try again")
-    if not password:
-        raise UsageError("the password is empty: type one, or pipe it in")
-    return password
-
-
-def _print_done(user: str, what: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"user": user, what: True})
-    else:
-        print(f"{user}: {what}")
+    print_done("user", user, "deleted", as_json=common.as_json)
 
 
 COMMANDS: Final[Commands] = {"list": list_users, "set-password": set_password, "delete": delete}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -19,10 +19,11 @@ from starlette.types import ASGIApp
 
 from millstream.console.console import Console
 from millstream.console.errors import ConsoleError, NotFoundError
+from millstream.console.web.access import AccessGuard, ConsoleAccess, LoginPages, has_login, viewer_of
 from millstream.console.web.endpoints import Endpoint, Page, name_of
 from millstream.console.web.guards import RequestGuard
 from millstream.console.web.pages import ENDPOINTS
-from millstream.console.web.responses import PageRenderer, ReadableJson
+from millstream.console.web.responses import PageRenderer, ReadableJson, wants_json
 from millstream.suggestions import nearest
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,11 @@ _LISTS: Final = [endpoint.path for endpoint in ENDPOINTS if "{" not in endpoint.
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-def application(console: Console, *, local_only: bool) -> ASGIApp:
-    """The application of a console. ``local_only``: refuse requests under names of other machines."""
+def application(console: Console, *, local_only: bool, access: ConsoleAccess | None = None) -> ASGIApp:
+    """The application of a console. ``local_only``: refuse requests under names of other machines.
+
+    ``access``: who may look at it; everyone who reaches it without.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -48,8 +52,9 @@ def application(console: Console, *, local_only: bool) -> ASGIApp:
 
     renderer = PageRenderer(console)
     errors = _ErrorResponses(renderer)
-    app = Starlette(
+    app: ASGIApp = Starlette(
         routes=[
+            *(LoginPages(access, renderer).routes() if access is not None else ()),
             *(route for endpoint in ENDPOINTS for route in _routes(endpoint, console, renderer)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -61,6 +66,8 @@ def application(console: Console, *, local_only: bool) -> ASGIApp:
         },
         lifespan=lifespan,
     )
+    if access is not None:
+        app = AccessGuard(app, access, {endpoint.path for endpoint in ENDPOINTS if endpoint.is_open})
     return RequestGuard(app, local_only=local_only)
 
 
@@ -77,7 +84,7 @@ def _shown(endpoint: Endpoint, page: Page, console: Console, renderer: PageRende
     async def respond(request: Request) -> Response:
         answer = await endpoint.answer(console, request)
         more = await page.more(console, request, answer)
-        return renderer.page(endpoint, page, answer, more, name_of(request))
+        return renderer.page(endpoint, page, answer, more, name_of(request), viewer_of(request))
 
     return respond
 
@@ -92,21 +99,21 @@ class _ErrorResponses:
         """A name that does not exist, a wrong query, or no data yet."""
         assert isinstance(error, ConsoleError), "it is registered for these"
         kind, near = (error.kind, error.near) if isinstance(error, NotFoundError) else ("", [])
-        if not _wants_json(request):
-            return self._renderer.message(error.title, str(error), error.status, kind, near)
+        if not wants_json(request):
+            return self._message(request, error.title, str(error), error.status, kind, near)
         content = {"error": str(error), **({"near": near} if kind else {})}
         return ReadableJson(content, status_code=error.status)
 
     async def no_such_address(self, request: Request, error: Exception) -> Response:
         sentence = "There is nothing at this address."
-        if not _wants_json(request):
-            return self._renderer.message("No such page", sentence, 404)
+        if not wants_json(request):
+            return self._message(request, "No such page", sentence, 404)
         near = nearest(request.url.path, _LISTS, count=3)
         return ReadableJson({"error": sentence, "near": near}, status_code=404)
 
     async def only_get(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException), "it is registered for these"
-        if not _wants_json(request):
+        if not wants_json(request):
             return PlainTextResponse(error.detail, status_code=error.status_code, headers=error.headers)
         sentence = f"{request.method} is not allowed: the console is read-only, use GET."
         return ReadableJson({"error": sentence}, status_code=error.status_code, headers=error.headers)
@@ -114,13 +121,22 @@ class _ErrorResponses:
     async def failed(self, request: Request, error: Exception) -> Response:
         """A bug of the console."""
         log.error("the console failed at %s", request.url.path, exc_info=error)
-        if _wants_json(request):
+        if wants_json(request):
             sentence = "The console failed: see its log, and please report it."
             return ReadableJson({"error": sentence}, status_code=500)
-        return self._renderer.message("The console failed", "See its log, and please report it.", 500)
+        return self._message(request, "The console failed", "See its log, and please report it.", 500)
 
-
-def _wants_json(request: Request) -> bool:
-    """Whether a request is for a JSON address, existing or not."""
-    path = request.url.path
-    return path in ("/api", "/healthz") or path.startswith("/api/")
+    def _message(
+        self,
+        request: Request,
+        title: str,
+        sentence: str,
+        status: int,
+        kind: str = "",
+        near: Sequence[str] = (),
+    ) -> Response:
+        """A page; one sentence for those who have not logged in, as pages show the state of the cluster."""
+        viewer = viewer_of(request)
+        if viewer is None and has_login(request):
+            return PlainTextResponse(f"{sentence}\n", status)
+        return self._renderer.message(title, sentence, status, kind, near, viewer=viewer)

@@ -42,6 +42,8 @@ class Endpoint:
     path: str
     answer: Callable[[Console, Request], Awaitable[Values]]
     page: Page | None = None
+    is_open: bool = False
+    """Whether it can be read without a login, on a console that has one. Its page never can."""
 
 
 def name_of(request: Request) -> str:

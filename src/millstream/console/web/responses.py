@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 
 import millstream
 from millstream.console.console import Console
+from millstream.console.login.login import Viewer
 from millstream.console.views import numbers
 from millstream.console.views.previews import visible
 from millstream.console.web.endpoints import Endpoint, Page, Values, group_url, topic_url
@@ -30,6 +32,12 @@ class ReadableJson(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, ensure_ascii=False, indent=1).encode(errors="backslashreplace") + b"\n"
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a request is for a JSON address, existing or not."""
+    path = request.url.path
+    return path in ("/api", "/healthz") or path.startswith("/api/")
 
 
 class PageRenderer:
@@ -62,9 +70,21 @@ class PageRenderer:
             chart=console.chart,
         )
 
-    def page(self, endpoint: Endpoint, page: Page, answer: Values, more: Values, name: str) -> HTMLResponse:
-        """The page of an endpoint's answer; ``name`` is the topic or group of its path, if any."""
+    def page(
+        self,
+        endpoint: Endpoint,
+        page: Page,
+        answer: Values,
+        more: Values,
+        name: str,
+        viewer: Viewer | None = None,
+    ) -> HTMLResponse:
+        """The page of an endpoint's answer; ``name`` is the topic or group of its path, if any.
+
+        ``viewer``: who has logged in, and can log out.
+        """
         frame = {
+            "viewer": viewer,
             "title": page.title.format_map(answer),
             "section": page.section,
             "json_url": endpoint.path if page.url is None else f"/api{page.url(name)}",
@@ -72,12 +92,20 @@ class PageRenderer:
         return self._fill(page.template, {**answer, **more, **frame})
 
     def message(
-        self, title: str, sentence: str, status: int, kind: str = "", near: Sequence[str] = ()
+        self,
+        title: str,
+        sentence: str,
+        status: int,
+        kind: str = "",
+        near: Sequence[str] = (),
+        *,
+        viewer: Viewer | None = None,
     ) -> HTMLResponse:
         """A page with one sentence; ``near`` are names of topics or groups (``kind``) to link to."""
         url = _URLS.get(kind)
         links = [{"name": name, "url": url(name)} for name in near] if url is not None else []
         values: Values = {
+            "viewer": viewer,
             "title": title,
             "section": "",
             "json_url": "/api/overview",
@@ -87,6 +115,11 @@ class PageRenderer:
         if sentence == self._console.sampler.current.trouble:
             values["trouble"] = None  # once is enough
         return self._fill("message.html", values, status)
+
+    def login(self, csrf: str, following: str, sentence: str, status: int) -> HTMLResponse:
+        """The form for logging in. It tells nothing about the cluster."""
+        values = {"csrf": csrf, "following": following, "sentence": sentence}
+        return HTMLResponse(self._templates.get_template("login.html").render(values), status)
 
     def _fill(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         text = self._templates.get_template(template).render({**self._console.freshness(), **values})

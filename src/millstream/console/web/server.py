@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from typing import Final
 import uvicorn
 
 from millstream.console.console import Console, ConsoleSettings
+from millstream.console.login.login import Login
+from millstream.console.web.access import ConsoleAccess
 from millstream.console.web.app import application
 from millstream.console.web.guards import is_loopback
+from millstream.console.web.tls import TlsFiles, serving_context
 from millstream.settings import Address
 from millstream.terminal.outcome import CommandError, UsageError
 
@@ -33,6 +37,9 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8090
     allow_remote: bool = False
+    """Let other machines connect without TLS, through a proxy that has it. A login is required anyway."""
+    login: Login | None = None
+    tls: TlsFiles | None = None
     opens_browser: bool = False
     as_json: bool = False
 
@@ -40,25 +47,33 @@ class ServeOptions:
 class ConsoleServer(uvicorn.Server):
     """Ends waiting requests when a signal comes, so that it stops at once."""
 
-    def __init__(self, console: Console, *, local_only: bool) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        local_only: bool,
+        access: ConsoleAccess | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._console = console
-        super().__init__(
-            uvicorn.Config(
-                application(console, local_only=local_only),
-                http="h11",
-                loop="asyncio",
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-            )
+        config = uvicorn.Config(
+            application(console, local_only=local_only, access=access),
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
         )
+        config.load()
+        config.ssl = tls
+        super().__init__(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop. The base class raises the signal again once all is closed."""
@@ -68,22 +83,39 @@ class ConsoleServer(uvicorn.Server):
 
 def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, which are raised again at the end. ``announce`` gets the ready line."""
-    if not options.allow_remote and not is_loopback(options.host):
-        raise UsageError(
-            f"--host {options.host} lets other machines read every record, and there is no login: "
-            "add --allow-remote if you want that"
-        )
+    _require_protection(options)
+    tls = None if options.tls is None else serving_context(options.tls)
     with listen(options.host, options.port) as listener:
         console = Console(options.settings)
         try:
-            server = ConsoleServer(console, local_only=is_loopback(options.host))
-            url = f"http://{Address(options.host, listener.getsockname()[1])}/"
+            port = listener.getsockname()[1]
+            access = None
+            if options.login is not None:
+                access = ConsoleAccess(options.login, port, has_tls=tls is not None)
+            server = ConsoleServer(console, local_only=is_loopback(options.host), access=access, tls=tls)
+            url = f"{'http' if tls is None else 'https'}://{Address(options.host, port)}/"
             announce(_ready_line(url, options))
             if options.opens_browser:
                 webbrowser.open(url)
             server.run(sockets=[listener])
         finally:
             console.disconnect()
+
+
+def _require_protection(options: ServeOptions) -> None:
+    """Raise UsageError for a console that other machines could reach without a login, or without TLS."""
+    if is_loopback(options.host):
+        return
+    if options.login is None:
+        raise UsageError(
+            f"--host {options.host} lets other machines read every record, and there is no login: "
+            "add a user with 'millstream console-user add NAME', or give --bearer-token"
+        )
+    if options.tls is None and not options.allow_remote:
+        raise UsageError(
+            f"--host {options.host} without TLS lets others read passwords and records on the way: give "
+            "--tls-certificate and --tls-key, or --allow-remote behind a proxy that has TLS"
+        )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -63,6 +63,10 @@
     isFetching = true;
     try {
       const response = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
+      if (response.redirected) {
+        location.reload(); // the session has ended: shows the login
+        return;
+      }
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       if (!isPaused) {
         for (const old of document.querySelectorAll("[data-live]")) {

@@ -1,0 +1,1 @@
+"""Who may look at the console: users with passwords, a bearer token, sessions, and limits on guessing."""
