@@ -16,6 +16,7 @@ from millstream.broker.connections.limits import ConnectionLimits, read_override
 from millstream.broker.connections.listening import check_remote
 from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
+from millstream.broker.log.segments.file_pool import share_of_descriptors
 from millstream.broker.request_context import RequestContext
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
@@ -29,8 +30,8 @@ from millstream.wire.schema import Request, Response
 log = logging.getLogger("millstream.broker")
 
 _STALLED_FRAME_MS: Final = 30_000
-_SPARE_DESCRIPTORS: Final = 256
-"""File descriptors that connections may not use, because the logs need some."""
+_SPARE_DESCRIPTORS: Final = 64
+"""File descriptors that neither connections nor logs may use: for directories, threads and handshakes."""
 _MACOS_DESCRIPTORS: Final = 10_240
 """The most that macOS allows, although its hard limit may say that there is none."""
 _DRAIN_MS: Final = 1000
@@ -171,4 +172,6 @@ def _raise_descriptor_limit() -> int:
             continue
         soft = wanted
         break
-    return max(16, soft - _SPARE_DESCRIPTORS) if soft != resource.RLIM_INFINITY else 1 << 30
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 30
+    return max(16, soft - share_of_descriptors() - _SPARE_DESCRIPTORS)

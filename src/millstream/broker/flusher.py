@@ -1,21 +1,27 @@
 """Syncs logs to the disk on worker threads: one fdatasync serves all requests that wait for it.
 
-The many logs of one request are synced together, by one sync of their file system where that is possible.
+The many logs of one request are synced together, by one sync of their file system where that is possible, and
+otherwise one by one, on all threads.
 While a log is being synced, further requests for it are collected; when the sync ends, one more covers all of
 them. So the busier the broker, the more requests share a sync, and the event loop never waits.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from millstream.broker.log.files import lacks_descriptors
 from millstream.broker.metrics import BrokerMetrics
 from millstream.errors import UnknownTopicOrPartitionError
+
+log = logging.getLogger("millstream.broker")
 
 Done = Callable[[dict["SyncableLog", Exception]], None]
 """Called once with the logs that failed and their errors; an empty dict is success."""
@@ -24,13 +30,20 @@ SyncTogether = Callable[[Sequence[Any]], bool]
 """Syncs tickets together, or returns False: then each has to be synced. Called on a worker thread."""
 _MANY: Final = 128
 """So many logs are worth a sync of the whole file system, which also syncs what others have written to it."""
+_A_TURN: Final = 16
+"""How many logs a thread syncs one by one before it reports them."""
+_SHORTAGE_S: Final = 0.05
+"""The pause after a sync that found no descriptor."""
 
 
 class SyncableLog(Protocol):
     """A log that can be synced. All but the ticket's ``sync`` is called on the loop's thread."""
 
     def take_unsynced(self) -> Any:
-        """Return a ticket whose method ``sync`` waits for the disk, or raises OSError."""
+        """Return a ticket whose method ``sync`` waits for the disk, or raises OSError.
+
+        After an error that says ``lacks_descriptors``, ``sync`` is called again.
+        """
 
     def synced(self, ticket: Any) -> None: ...
 
@@ -51,6 +64,14 @@ class _Waiter:
         self.remaining -= 1
         if not self.remaining:
             self.done(self.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Logs to sync, each with its ticket; ``together``: in one go if that is possible."""
+
+    logs: Sequence[tuple[SyncableLog, Any]]
+    together: bool = False
 
 
 @dataclass(slots=True)
@@ -77,7 +98,7 @@ class Flusher:
         self._sync_together = sync_together
         self._together = threading.Lock()
         self._rounds: dict[SyncableLog, _Rounds] = {}
-        self._work: queue.SimpleQueue[list[tuple[SyncableLog, Any]] | None] = queue.SimpleQueue()
+        self._work: queue.Queue[_Work | None] = queue.Queue()
         self._threads = [
             threading.Thread(target=self._sync_until_closed, name=f"millstream-sync-{number}", daemon=True)
             for number in range(workers)
@@ -112,6 +133,7 @@ class Flusher:
 
     def close(self) -> None:
         """Finish the syncs that are queued, then stop the threads."""
+        self._work.join()
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
@@ -126,16 +148,24 @@ class Flusher:
             work.append((log, log.take_unsynced()))
         self._metrics.syncs += len(work)
         if len(work) >= _MANY:
-            self._work.put(work)
+            self._work.put(_Work(work, together=True))
         else:
             for item in work:
-                self._work.put([item])
+                self._work.put(_Work([item]))
 
     def _sync_until_closed(self) -> None:
         while (work := self._work.get()) is not None:
-            together = len(work) > 1 and self._are_synced([ticket for _, ticket in work])
-            outcomes = [(log, ticket, None if together else _failure(ticket)) for log, ticket in work]
-            self._call_threadsafe(partial(self._finish, outcomes))
+            if work.together and not self._are_synced([ticket for _, ticket in work.logs]):
+                for first in range(0, len(work.logs), _A_TURN):
+                    self._work.put(_Work(work.logs[first : first + _A_TURN]))
+            else:
+                outcomes = [
+                    (log, ticket, None if work.together else _failure(ticket)) for log, ticket in work.logs
+                ]
+                self._call_threadsafe(partial(self._finish, outcomes))
+                del outcomes
+            del work  # a ticket keeps files open
+            self._work.task_done()
 
     def _are_synced(self, tickets: Sequence[Any]) -> bool:
         with self._together:  # a failure is told to one of two at once, and must be known to the other
@@ -177,8 +207,17 @@ class Flusher:
 
 
 def _failure(ticket: Any) -> Exception | None:
-    try:
-        ticket.sync()
-    except OSError as failure:
-        return failure
-    return None
+    """Sync; returns what the disk says. Without a free descriptor, it was not asked: wait for one."""
+    is_short = False
+    while True:
+        try:
+            ticket.sync()
+        except OSError as failure:
+            if not lacks_descriptors(failure):
+                return failure
+            if not is_short:
+                log.warning("syncs wait until files or connections are closed: %s", failure)
+            is_short = True
+            time.sleep(_SHORTAGE_S)
+        else:
+            return None

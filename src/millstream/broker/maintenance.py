@@ -57,6 +57,8 @@ class Maintenance:
         self.remove(directory.trash)
         self._repeat(settings.log_retention_check_interval_ms, self._apply_retention)
         self._repeat(_CHECKPOINT_MS, self._checkpoint)
+        self._is_relieving = False
+        directory.on_crowded(self._relieve_soon)
         if settings.log_cleaner_enable:
             self._repeat(max(1, settings.log_cleaner_backoff_ms), self._compact)
 
@@ -100,6 +102,19 @@ class Maintenance:
         self._flusher.when_durable(
             directory.unsynced_logs(), lambda _: self._jobs.put(directory.checkpoint())
         )
+
+    def _relieve_soon(self) -> None:
+        """Too many files are open: see to it that those which wait to be synced can be closed."""
+        if not self._is_relieving:
+            self._is_relieving = True
+            self._reactor.call_threadsafe(self._relieve)
+
+    def _relieve(self) -> None:
+        logs = self._directory.unsynced_logs() if self._directory.is_crowded else []
+        self._flusher.when_durable(logs, lambda _: self._end_relief())
+
+    def _end_relief(self) -> None:
+        self._is_relieving = False
 
     def _apply_retention(self) -> None:
         self._retain_some(list(self._directory.logs.items()))

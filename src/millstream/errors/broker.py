@@ -270,7 +270,7 @@ class TransactionalIdAuthorizationFailedError(BrokerError):
 
 
 class KafkaStorageError(BrokerError, action=Action.REFRESH_METADATA):
-    """The broker's disk is full or failing: nothing was acknowledged. Check the disk; its log says more."""
+    """The broker cannot write to its disk: nothing was acknowledged. Check the disk; its log says more."""
 
 
 class SaslAuthenticationFailedError(AuthenticationError):

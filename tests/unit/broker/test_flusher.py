@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import pytest
 
 from millstream.broker.flusher import Flusher, SyncableLog
 from millstream.broker.metrics import BrokerMetrics
+from tests.waiting import until
 
 DEADLINE_SECONDS = 60
 
@@ -171,10 +173,48 @@ def test_where_they_cannot_share_each_is_synced() -> None:
     for number, log in enumerate(many.logs):
         log.verdicts.put(broken if number == 7 else None)
     many.append("first")
-    many.turn()
+    while not many.told:
+        many.turn()
     assert many.told == [("first", {many.logs[7]: broken})]
     assert [log.durable for log in many.logs] == [int(number != 7) for number in range(500)]
     many.flusher.close()
+
+
+def test_where_they_cannot_share_all_threads_work() -> None:
+    many = ManyLogs(together=False)
+    many.append("first")
+
+    def begun() -> list[ScriptedLog]:
+        return [log for log in many.logs if not log.started.empty()]
+
+    until(lambda: len(begun()) == 4, "every thread syncs a log")
+    for log in many.logs:
+        log.verdicts.put(None)
+    while not many.told:
+        many.turn()
+    assert many.told == [("first", {})] and {log.durable for log in many.logs} == {1}
+    many.flusher.close()
+
+
+def test_a_close_finishes_what_is_shared_out() -> None:
+    many = ManyLogs(together=False)
+    for log in many.logs:
+        log.verdicts.put(None)
+    many.append("first")
+    many.flusher.close()
+    assert all(not log.started.empty() for log in many.logs)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_sync_without_a_descriptor_is_not_a_failed_one(loop: Loop, number: int) -> None:
+    log = ScriptedLog()
+    told: list[Failures] = []
+    log.appended = 1
+    loop.flusher.when_durable([log], told.append)
+    log.verdicts.put(OSError(number, "too many open files"))
+    log.verdicts.put(None)
+    loop.turn()
+    assert told == [{}] and log.durable == 1
 
 
 def test_few_logs_are_synced_one_by_one() -> None:

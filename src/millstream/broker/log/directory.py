@@ -25,7 +25,7 @@ from millstream.broker.log.files import TEMPORARY_SUFFIX, Files, OpenFile, StrPa
 from millstream.broker.log.partition import PartitionLog
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.loading import RecoveryReport
-from millstream.broker.log.segments.segment import FilePool, most_open_segments
+from millstream.broker.log.segments.file_pool import FilePool, most_open_segments
 from millstream.broker.log.topic_store import StoredTopic, TopicStore
 from millstream.errors import ConfigError, DataDirectoryLockedError, KafkaStorageError, MillstreamError
 from millstream.model import TopicPartition
@@ -211,6 +211,15 @@ class LogDirectory:
     def unsynced_logs(self) -> list[PartitionLog]:
         """Return the logs that are not fully synced. Sync them in parallel before a clean stop."""
         return [log for log in self.logs.values() if log.has_unsynced]
+
+    def on_crowded(self, call: Callable[[], None]) -> None:
+        """Call this, again and again, while many files are open and more are needed: sync soon."""
+        self._pool.on_crowded = call
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether files that wait to be synced take up a quarter of those that may be open."""
+        return sum(log.unsynced_files for log in self.logs.values()) >= self._pool.share // 4
 
     def sync_together(self, tickets: Sequence[SyncTicket]) -> bool:
         """Sync many tickets by one sync of the file system, on one thread at a time; False: sync each."""

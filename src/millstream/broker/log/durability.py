@@ -25,12 +25,18 @@ class SyncTicket:
         return bool(self.targets or self.directories)
 
     def sync(self) -> None:
-        """Wait for the disk, on any thread. Raises OSError, and must then not be retried."""
-        for path, file in self.targets.items():
+        """Wait for the disk, on any thread. Raises OSError, and must then not be retried.
+
+        Only if there was no descriptor (``lacks_descriptors``) call it again: it goes on with what is left.
+        Each file is let go as soon as it is synced, so that opening the next one finds a descriptor.
+        """
+        for path in sorted(self.targets, key=lambda path: self.targets[path] is None):
             with suppress(FileNotFoundError):  # deleted meanwhile
-                (file or self.files.open(path)).fdatasync()
-        for directory in self.directories:
-            self.files.sync_directory(directory)
+                (self.targets[path] or self.files.open(path)).fdatasync()
+            del self.targets[path]
+        while self.directories:
+            self.files.sync_directory(self.directories[0])
+            del self.directories[0]
 
 
 def sync_together(anchor: OpenFile, tickets: Iterable[SyncTicket]) -> bool:
@@ -64,6 +70,10 @@ class Unsynced:
 
     def __bool__(self) -> bool:
         return bool(self._targets or self._directories)
+
+    def __len__(self) -> int:
+        """How many files are kept open."""
+        return sum(file is not None for file in self._targets.values())
 
     def add(self, file: OpenFile) -> None:
         if self._targets.get(file.path) is None:

@@ -50,6 +50,17 @@ def sync_descriptor(fd: int, *, with_metadata: bool = False) -> None:
 
 
 _REPORT_LOST_WRITES = ("ext4", "xfs")
+_open_descriptors: set[int] = set()
+
+
+def open_file_count() -> int:
+    """How many files of logs this process has open."""
+    return len(_open_descriptors)
+
+
+def lacks_descriptors(error: OSError) -> bool:
+    """Whether the process or the system has too many open files: it says nothing about the disk."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 @cache
@@ -72,6 +83,7 @@ class OpenFile:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self.path = path
+        _open_descriptors.add(fd)
 
     def __repr__(self) -> str:
         return f"OpenFile({self.path!r})"
@@ -128,6 +140,7 @@ class OpenFile:
 
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):
+            _open_descriptors.discard(self._fd)
             os.close(self._fd)
 
 

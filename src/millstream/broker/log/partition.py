@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.durability import SyncTicket
-from millstream.broker.log.files import Files, StrPath
+from millstream.broker.log.files import Files, StrPath, lacks_descriptors
 from millstream.broker.log.producers import KnownProducer, ProducedBatch
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.loading import START_OFFSET_FILE, RecoveryReport, load
 from millstream.broker.log.repair import cut_failed_write, cut_to_durable
-from millstream.broker.log.segments.segment import FilePool, Placed
+from millstream.broker.log.segments.file_pool import FilePool
+from millstream.broker.log.segments.segment import Placed
 from millstream.broker.log.store import LogStore
 from millstream.broker.log.upkeep import log_compaction, retention
 from millstream.broker.log.upkeep.compaction import CompactionPlan, CompactionResult
@@ -223,7 +224,8 @@ class PartitionLog:
                 self._store.save_epochs()
             segment.append(view, placed, self.config.index_interval_bytes)
         except OSError as error:
-            self._store.try_repair(partial(cut_failed_write, self._store))
+            if not lacks_descriptors(error):  # then nothing was written
+                self._store.try_repair(partial(cut_failed_write, self._store))
             raise KafkaStorageError(f"{self.directory}: {error}") from error
         self._store.unsynced.add(segment.file)
         self._store.changed = True
@@ -336,6 +338,11 @@ class PartitionLog:
     def has_unsynced(self) -> bool:
         """Whether there is anything to sync."""
         return bool(self._store.unsynced)
+
+    @property
+    def unsynced_files(self) -> int:
+        """How many files are kept open until they are synced."""
+        return len(self._store.unsynced)
 
     def take_unsynced(self) -> SyncTicket:
         """Return what must be synced to make the log durable up to its present end."""

@@ -16,11 +16,11 @@ from millstream.broker.log.files import TEMPORARY_SUFFIX
 from millstream.broker.log.producers import ProducerStates
 from millstream.broker.log.recovery.loading import EPOCHS_FILE, LoadedLog, RecoveryReport
 from millstream.broker.log.recovery.snapshots import LogSnapshot, SnapshotFiles
+from millstream.broker.log.segments.file_pool import FilePool
 from millstream.broker.log.segments.log_segments import LogSegments
 from millstream.broker.log.segments.segment import (
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
-    FilePool,
     Segment,
 )
 from millstream.broker.log.upkeep.swap import take_out
@@ -112,6 +112,7 @@ class LogStore:
 
     def roll(self) -> None:
         """Close the last segment and begin another. After an OSError the last one stays in use."""
+        self.pool.make_room()
         for file in self.segments.last.save_index():
             self.unsynced.add(file)
         snapshot = LogSnapshot(self.end_offset, self.end_offset, 0, 0, self.producers)

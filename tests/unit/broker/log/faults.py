@@ -22,6 +22,7 @@ class Faults:
         self.sync_error: int | None = None
         self.truncate_error: int | None = None
         self.create_error: int | None = None
+        self.open_error: int | None = None
 
 
 def _error(number: int) -> OSError:
@@ -69,6 +70,8 @@ class FaultyFiles(Files):
     def open(self, path: StrPath, *, create: bool = False) -> OpenFile:
         if create and self.faults.create_error is not None and not os.path.exists(path):
             raise _error(self.faults.create_error)
+        if self.faults.open_error is not None:
+            raise _error(self.faults.open_error)
         plain = super().open(path, create=create)
         return FaultyFile(os.dup(plain.fileno()), plain.path, self.faults)
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from millstream.broker.log.config import LogConfig
 from millstream.broker.log.partition import PartitionLog
+from millstream.broker.log.segments.file_pool import FilePool
 from millstream.broker.log.segments.index import IndexBytes, SegmentIndex
-from millstream.broker.log.segments.segment import FilePool, walk
+from millstream.broker.log.segments.segment import walk
 from millstream.errors import CorruptBatch, KafkaStorageError
 from millstream.wire.records.batch_header import read_header
 from tests.unit.broker.log.support import NOW, QuickFiles, fill, make_batch, numbers, open_log, sync

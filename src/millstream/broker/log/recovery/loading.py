@@ -17,12 +17,12 @@ from millstream.broker.log.files import TEMPORARY_SUFFIX, OpenFile, read_in_chun
 from millstream.broker.log.producers import ProducedBatch, ProducerStates
 from millstream.broker.log.recovery import checkpoints
 from millstream.broker.log.recovery.snapshots import SNAPSHOT_SUFFIX, SnapshotFiles
+from millstream.broker.log.segments.file_pool import FilePool
 from millstream.broker.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
-    FilePool,
     Segment,
     placed,
     walk,

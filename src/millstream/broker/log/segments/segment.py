@@ -7,12 +7,13 @@ were unused for the longest time. So thousands of segments cost nothing until th
 from __future__ import annotations
 
 import os
-import resource
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from millstream.broker.log.files import Files, OpenFile, write_all
+from millstream.broker.log.files import OpenFile, write_all
+from millstream.broker.log.segments.file_pool import FilePool
 from millstream.broker.log.segments.index import TIME_ENTRY, IndexBytes, SegmentIndex
 from millstream.errors import CorruptBatch, KafkaStorageError
 from millstream.wire.records.batch_header import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
@@ -29,8 +30,6 @@ _HEADERS_CHUNK = 8 * 1024
 _SCAN_CHUNK = 256 * 1024
 _FIRST_CHUNK = 512
 _WORTH_A_CHUNK = 16  # headers in a chunk
-_OPEN_SEGMENTS = 256
-_MOST_OPEN_SEGMENTS = 1 << 14
 
 
 class Placed(NamedTuple):
@@ -74,45 +73,12 @@ def walk(
         to_read = chunk_bytes if header.size * _WORTH_A_CHUNK < chunk_bytes else BATCH_OVERHEAD
 
 
-def most_open_segments() -> int:
-    """Return how many segments of a broker may be open: half of the files that this process may open."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(max(limit // 2, 1), _MOST_OPEN_SEGMENTS) if limit > 0 else _MOST_OPEN_SEGMENTS
-
-
-class FilePool:
-    """Limits how many segments have their file open and their indexes loaded.
-
-    A dropped file is closed when nothing else, such as a slice that is being sent, refers to it.
-    """
-
-    def __init__(self, files: Files, capacity: int = _OPEN_SEGMENTS) -> None:
-        self.files = files
-        self._capacity = capacity
-        self._open: dict[Segment, None] = {}
-
-    def admit(self, segment: Segment) -> None:
-        """Add a segment that was just opened; drop those that were not used since their last turn."""
-        self._open[segment] = None
-        while len(self._open) > self._capacity:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            if oldest.used:
-                oldest.used = False
-                self._open[oldest] = None
-            else:
-                oldest.release()
-
-    def forget(self, segment: Segment) -> None:
-        """Remove a segment."""
-        self._open.pop(segment, None)
-
-
 class Segment:
     """Batches from ``base_offset`` to ``next_offset``, in ``size`` bytes."""
 
     __slots__ = (
         "_file",
+        "_file_elsewhere",
         "_index",
         "_index_source",
         "_indexed_to",
@@ -137,6 +103,7 @@ class Segment:
         self.used = False
         self._pool = pool
         self._file: OpenFile | None = None
+        self._file_elsewhere: Callable[[], OpenFile | None] = lambda: None
         self._index: SegmentIndex | None = None
         self._indexed_to = 0
         self._unsaved = False  # whether the index in memory is newer than the stored one
@@ -160,6 +127,7 @@ class Segment:
 
     def begin_file(self) -> None:
         """Create the file, empty."""
+        self._pool.make_room()
         file = self._pool.files.open(self.path(LOG_SUFFIX), create=True)
         file.truncate(0)  # leftovers of a crash were never part of the log
         self._attach(file)
@@ -169,10 +137,13 @@ class Segment:
     def file(self) -> OpenFile:
         """The open file. It stays open while anything refers to it."""
         self.used = True
-        return self._file or self._attach(self._pool.files.open(self.path(LOG_SUFFIX)))
+        if self._file is not None:
+            return self._file
+        return self._attach(self._file_elsewhere() or self._pool.files.open(self.path(LOG_SUFFIX)))
 
     def _attach(self, file: OpenFile) -> OpenFile:
         self._file = file
+        self._file_elsewhere = weakref.ref(file)
         self.used = True
         self._pool.admit(self)
         return file
@@ -187,11 +158,14 @@ class Segment:
         """Close for good: the file will be removed or replaced. Slices of it stay readable."""
         self._pool.forget(self)
         self.release()
+        self._file_elsewhere = lambda: None
 
     # -- growing and shrinking
 
     def append(self, data: Buffer, batches: list[Placed], index_interval_bytes: int) -> None:
         """Write batches at the end. After an OSError nothing has changed, but the file may be longer."""
+        if self._file is None and self._file_elsewhere() is None:
+            self._pool.make_room()
         if self._index is None:
             self.load_index()
         position = self.size

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from millstream.broker.log.files import Files
+from millstream.broker.log.segments.file_pool import FilePool
 from millstream.broker.log.segments.raw_records import (
     RawRecord,
     iter_raw_records,
@@ -29,7 +30,6 @@ from millstream.broker.log.segments.raw_records import (
 from millstream.broker.log.segments.segment import (
     MAX_RELATIVE_OFFSET,
     SEGMENT_SUFFIXES,
-    FilePool,
     Segment,
     placed,
     walk,
