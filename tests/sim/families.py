@@ -5,6 +5,7 @@
 - *duplicate*: a second process takes an instance id; exactly one of the two is fenced.
 - *away*: the coordinator is away; calls end in time, and wakeups are heard.
 - *isolated*: a member is cut off for longer than its session. For bugs of leases; no seed draws it.
+- *new topic*: a topic is created, then a pattern member joins: one rebalance covers both. No seed draws it.
 - *orderly*: joins, clean leaves, new partitions, without faults: all is owned again within moments.
 """
 
@@ -148,6 +149,30 @@ def isolated(scenario: Scenario) -> None:
     scenario.run_for(7_000)
     scenario.settle(SETTLE_MS)
     scenario.stay_settled()
+
+
+def new_topic(scenario: Scenario) -> None:
+    """Members with a pattern look for new topics before they rejoin: else each finds them later, alone."""
+    rng = scenario.world.rng
+    max_age_ms = 20_000
+
+    def start() -> None:
+        habits = scenario.draw_habits(static=False)
+        scenario.start(replace(habits, pattern="t", metadata_max_age_ms=max_age_ms))
+
+    scenario.calm_down()
+    for _ in range(rng.randint(1, 3)):
+        start()
+    scenario.settle(8_000)
+    scenario.run_for(rng.randint(500, 2_000))
+    scenario.cluster.topics["t9"] = rng.randint(1, 4)
+    start()
+    scenario.run_for(300)
+    scenario.settle(8_000)
+    generation = scenario.invariants.generation
+    scenario.run_for(max_age_ms + 3_000)
+    if scenario.invariants.generation != generation:
+        scenario.invariants.fail("the group rebalanced again, for a topic that was there at its rebalance")
 
 
 def _close_cleanly(scenario: Scenario) -> None:

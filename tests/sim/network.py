@@ -103,6 +103,7 @@ class Connection:
         self.node_id = port - FIRST_PORT
         self.incarnation = self.cluster.nodes[self.node_id]
         self.connection = self
+        self.was_accepted = False
         self.is_open = True
         self.is_silent = False
         self._reactor = reactor

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from millstream.broker.groups.settings import GroupSettings
 from millstream.broker.groups.state.states import GroupState
 from millstream.client import chance, link
+from millstream.client.setup.listener import ListenerCheck
 from millstream.model import TopicPartition
 from tests.sim.cluster import Cluster
 from tests.sim.habits import CommitMode, Fidget, Habits
@@ -269,7 +270,7 @@ def simulated(seed: int) -> Iterator[None]:
         with (
             _on_one_core(),
             patch.object(link, "PendingConnection", Connection),
-            patch.object(link, "ListenerCheck", lambda *_: None),  # it would ask a real network
+            patch.object(ListenerCheck, "begin", lambda *_: None),  # it would ask a real network
         ):
             yield
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.families import isolated, run_seed
+from tests.sim.families import isolated, new_topic, run_seed
 from tests.sim.faults import FAULTS
 from tests.sim.mutations import MUTATIONS, catch
 from tests.sim.scale import settle_large_group
@@ -29,6 +29,12 @@ def test_invariants_hold(start: int) -> None:
 def test_a_member_that_is_cut_off_lets_go() -> None:
     for seed in range(10):
         result, _ = run_seed(seed, family=isolated)
+        assert result.violation is None, f"seed {seed}"
+
+
+def test_one_rebalance_covers_a_new_topic_and_a_new_member() -> None:
+    for seed in range(10):
+        result, _ = run_seed(seed, family=new_topic)
         assert result.violation is None, f"seed {seed}"
 
 

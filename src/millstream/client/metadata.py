@@ -84,6 +84,7 @@ class Metadata:
         self._failures = 0
         self._unanswered_since_ms: int | None = None
         self._allowed_at_ms = 0
+        self._all_recent_until_ms = 0
         self._timer: Timer | None = None
         self._age_timer: Timer | None = None
 
@@ -105,9 +106,9 @@ class Metadata:
         self._tracked = {topic: since for topic, since in self._tracked.items() if topic in wanted}
         self.track(wanted)
 
-    def track_all(self) -> None:
-        """Keep all topics fresh, including later ones."""
-        if not self._tracks_all:
+    def track_all(self, needed: Iterable[str] = ()) -> None:
+        """Keep all topics fresh, including later ones. If a ``needed`` one is unknown, ask at once."""
+        if not self._tracks_all or not self.cluster.topics.keys() >= set(needed):
             self._tracks_all = True
             self.refresh(None)
 
@@ -135,6 +136,16 @@ class Metadata:
         if done is not None or not any(refresh.covers(wanted, create, can_wait) for refresh in pending):
             self._waiting.append(_Refresh(wanted, done, create, can_wait))
         self._plan()
+
+    def refresh_recent(self, done: Done) -> None:
+        """Call ``done`` once all topics are known as of now, or as of retry.backoff.ms before."""
+        in_flight = self._in_flight or []
+        if self._reactor.now_ms() >= self._all_recent_until_ms or self.last_error is not None:
+            self.refresh(None, done)
+        elif any(refresh.topics is None for refresh in in_flight):
+            in_flight.append(_Refresh(None, done, create=False, can_wait=False))
+        else:
+            done(None)
 
     def _is_unknown(self, topics: frozenset[str] | None) -> bool:
         """Whether all topics are still unknown: then the answer to a request in flight will do."""
@@ -195,6 +206,8 @@ class Metadata:
         self._ever_requested |= topics or set()
         now_ms = self._reactor.now_ms()
         self._allowed_at_ms = now_ms + self._backoff.delay_ms(1, chance())
+        if topics is None:
+            self._all_recent_until_ms = self._allowed_at_ms
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now_ms
         requested = None if topics is None else frozenset(topics)

@@ -27,7 +27,7 @@ from millstream.consumer.offsets.core import OffsetStore
 from millstream.consumer.offsets.values import CommitDone, CommittedFetched, Offsets
 from millstream.consumer.sends import Send
 from millstream.consumer.subscription import SubscriptionState
-from millstream.errors import BrokerError, ErrorCode, NetworkError
+from millstream.errors import BrokerError, ErrorCode, MillstreamError, NetworkError
 
 log = logging.getLogger("millstream.consumer")
 
@@ -93,6 +93,8 @@ class ConsumerCores:
         """The callbacks of asynchronous commits in flight, by commit id."""
         self.finished_commits: deque[tuple[Callable[..., None], CommitDone]] = deque()
         """Asynchronous commits that have ended, whose callbacks the user's thread must run."""
+        self.on_topics_refreshed: Callable[[MillstreamError | None], None] = lambda error: None
+        """Called on the I/O thread, without the lock, when a pattern member knows the topics of now."""
         self.has_topic_error = False
         self._refused_topics: dict[str, BrokerError] = {}
         self._pending: dict[tuple[str, int], Pending] = {}
@@ -152,8 +154,10 @@ class ConsumerCores:
         topics = self.topics_read()
         if self.membership is not None:
             topics |= self.membership.watched_topics
-        track = self._client.metadata.track_all if self.subscription.pattern else None
-        self._client.submit(track or partial(self._client.metadata.track_only, topics))
+        metadata = self._client.metadata
+        self._client.submit(
+            partial(metadata.track_all if self.subscription.pattern else metadata.track_only, topics)
+        )
         self._client.wake()
 
     def topics_read(self) -> frozenset[str]:
@@ -234,8 +238,8 @@ class ConsumerCores:
                 self.callbacks.append(event)
             case member_events.Failed(error):
                 log.error("group %s: %s", name, error)
-            case member_events.TopicsWatched():
-                self.track_topics()
+            case member_events.TopicsWatched() | member_events.TopicsNeeded():
+                self._look_up_topics(event)
             case member_events.CoordinatorFound(node):
                 log.info("group %s: its coordinator is broker %d", name, node.node_id)
                 self._coordinator_id = node.node_id
@@ -250,6 +254,13 @@ class ConsumerCores:
                 log.info("group %s: generation %d as %s %s", name, generation_id, role, member_id)
             case member_events.Left(reason):
                 log.info("group %s: left (%s)", name, reason)
+
+    def _look_up_topics(self, event: member_events.TopicsWatched | member_events.TopicsNeeded) -> None:
+        if isinstance(event, member_events.TopicsWatched):
+            self.track_topics()
+        else:
+            refresh = self._client.metadata.refresh_recent
+            self._client.submit(partial(refresh, self.on_topics_refreshed))
 
     def _drop_coordinator(self, reason: str) -> None:
         """Close the connection, so that a commit on its way there cannot land after a newer one elsewhere."""

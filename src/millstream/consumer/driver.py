@@ -68,6 +68,7 @@ class ConsumerDriver:
         self._offsets = cores.offsets
         self._after_poll = (0, 0)
         self.guard = CoreGuard(self.lock, config.group_id)
+        cores.on_topics_refreshed = self._topics_refreshed
 
     # --- on the I/O thread
 
@@ -101,6 +102,12 @@ class ConsumerDriver:
         self.guard.run(self._cores.cluster_changed, cluster, self._client.now_ms())
         with self.lock:
             self.lock.notify_all()
+
+    def _topics_refreshed(self, error: MillstreamError | None) -> None:
+        """Let a pattern member join. After an error, which other calls raise, with the topics it knows."""
+        if self._member is not None:
+            self.guard.run(self._member.topics_refreshed)
+            self._client.poll_soon()
 
     def _send(self, core: ConsumerCore, send: Send) -> None:
         self._client.send(

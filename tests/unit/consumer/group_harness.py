@@ -9,7 +9,7 @@ from millstream.consumer.assignors.base import Assignment, ClusterView
 from millstream.consumer.assignors.protocol import encode_assignment
 from millstream.consumer.membership.core import Membership
 from millstream.consumer.membership.phases import MemberPhase
-from millstream.consumer.membership.values import Event, Wait
+from millstream.consumer.membership.values import Event, TopicsNeeded, Wait
 from millstream.consumer.sends import Send
 from millstream.errors import ErrorCode
 from millstream.model import TopicPartition
@@ -112,6 +112,14 @@ class Hand:
             FindCoordinatorRequest, FindCoordinatorResponse(coordinators=[found])
         )
         return request
+
+    def refresh(self) -> None:
+        """Answer that a pattern member knows all topics now; it must have asked once."""
+        asked = [event for event in self.events if isinstance(event, TopicsNeeded)]
+        assert len(asked) == 1, self.events
+        self.events.remove(asked[0])
+        self.membership.topics_refreshed()
+        self.step()
 
     def join(
         self,

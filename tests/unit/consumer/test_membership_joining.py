@@ -303,9 +303,27 @@ def test_a_pattern_takes_topics_that_it_has_not_heard_of() -> None:
     hand.membership.set_subscription(["t1"], accepts=lambda topic: topic.startswith("t"))
     hand.poll()
     hand.find()
+    hand.refresh()
     hand.join()
     hand.sync("t2-0")
     assert hand.event(Assigned).partitions == partitions("t2-0")
+
+
+def test_a_pattern_looks_for_new_topics_before_each_join() -> None:
+    hand = Hand(settings())
+    hand.membership.set_subscription(["t1"], accepts=lambda topic: topic.startswith("t"))
+    hand.poll()
+    hand.find()
+    assert hand.kinds() == [] and hand.membership.next_wake_ms(hand.now_ms) is None
+    hand.refresh()
+    hand.join()
+    hand.sync("t1-0")
+    hand.callbacks_done()
+    hand.membership.set_subscription(["t1", "t2"], accepts=lambda topic: topic.startswith("t"))
+    hand.poll()
+    assert hand.phase() is MemberPhase.STABLE and "JoinGroup" not in hand.kinds()
+    hand.refresh()
+    assert hand.phase() is MemberPhase.PREPARING
 
 
 @pytest.mark.parametrize("version", range(10))

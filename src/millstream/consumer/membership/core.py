@@ -30,6 +30,7 @@ from millstream.consumer.membership.values import (
     CoordinatorNode,
     Event,
     GroupMetadata,
+    TopicsNeeded,
     Waiting,
 )
 from millstream.consumer.sends import Send, no_jitter
@@ -56,6 +57,7 @@ class Membership:
         self._config = config
         self._state = MemberState(config, chance)
         self._outbox = Outbox(self._state)
+        self._topics_asked = self._topics_are_fresh = False
 
     # ---- views ----
 
@@ -181,6 +183,10 @@ class Membership:
         elif state.phase in (MemberPhase.SYNCING, MemberPhase.SETTLING, MemberPhase.STABLE):
             responses.watch_metadata(state)
 
+    def topics_refreshed(self) -> None:
+        """All topics are known as they are now: the answer to TopicsNeeded."""
+        self._topics_asked, self._topics_are_fresh = False, True
+
     def need_coordinator(self) -> None:
         """Look for the coordinator, also while there is nothing to join: commits need it."""
         self._state.lookup.wanted = True
@@ -207,14 +213,28 @@ class Membership:
         state = self._state
         self._expire(now_ms)
         # Nothing is given up for a rebalance while there is no coordinator to join at.
-        if state.lookup.node is not None and state.wants_to_begin:
+        if state.lookup.node is not None and state.wants_to_begin and self._knows_topics():
+            self._topics_are_fresh = False
             state.begin(state.rejoin_reason or "", now_ms)
         return self._outbox.due(now_ms)
+
+    def _knows_topics(self) -> bool:
+        """Whether a join may begin. With a pattern, all topics are asked for before, as in Kafka.
+
+        Otherwise each member would find a new topic on its own, some time later, and rejoin for it.
+        """
+        state = self._state
+        if state.wanted is None or state.wanted.accepts is None or self._topics_are_fresh:
+            return True
+        if not self._topics_asked:
+            self._topics_asked = True
+            state.events.append(TopicsNeeded())
+        return False
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """When ``poll`` has something to do even if nothing else happens; None: never."""
         state = self._state
-        if state.lookup.node is not None and state.wants_to_begin:
+        if state.lookup.node is not None and state.wants_to_begin and not self._topics_asked:
             return now_ms
         moves_until_ms = state.moves_until_ms if state.phase is MemberPhase.STABLE else None
         deadlines = (state.poll_deadline_ms, state.lease_deadline_ms, moves_until_ms)

@@ -100,6 +100,11 @@ class TopicsWatched:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsNeeded:
+    """A member with a pattern joins once it knows the topics of now: answer with ``topics_refreshed``."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinStarted:
     """The member joins or rejoins the group, for this reason."""
 
@@ -126,7 +131,15 @@ CallbackEvent = Revoke | Lost | Assigned
 """The events that run the user's code, and that ``callbacks_done`` must follow, one call for each."""
 
 Event = (
-    CallbackEvent | Failed | CoordinatorFound | CoordinatorLost | TopicsWatched | JoinStarted | Joined | Left
+    CallbackEvent
+    | Failed
+    | CoordinatorFound
+    | CoordinatorLost
+    | TopicsWatched
+    | TopicsNeeded
+    | JoinStarted
+    | Joined
+    | Left
 )
 
 

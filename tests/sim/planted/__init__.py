@@ -1,0 +1,1 @@
+"""Bugs planted on purpose, by where they are."""
