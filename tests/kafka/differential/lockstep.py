@@ -160,13 +160,19 @@ class _Lockstep:
         deadline = time.monotonic() + _LATE_SECONDS
         while True:
             found = [side.topics(names) for side in self._sides]
-            if found[0] is not None and found[0] == found[1]:
-                if step.api == "DeleteTopics":
-                    time.sleep(0.1)  # nothing tells when Kafka's coordinator has dropped the offsets
+            if found[0] is not None and found[0] == found[1] and not self._keep_offsets(names, found[0]):
                 return None
             if time.monotonic() > deadline:
                 return Difference(index, step, ("topics afterwards",), (found[0], found[1]))
             time.sleep(0.005)
+
+    def _keep_offsets(self, names: list[str], found: Plain) -> bool:
+        """Whether a coordinator has yet to drop the offsets of topics that are gone."""
+        assert isinstance(found, list)
+        gone = set(names) - {name for name, error_code, _ in found if not error_code}
+        groups = {step.fields.get("group_id", "") for step in self._steps}
+        named = sorted(group for group in groups if group.startswith("~"))
+        return any(gone & side.committed_topics(named) for side in self._sides)
 
     def _wait_for_settings(self, index: int, step: Step) -> Difference | None:
         """The same for settings: a busy Kafka describes the old ones for a while."""

@@ -21,6 +21,7 @@ from millstream.wire.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from millstream.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
 from millstream.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from millstream.wire.messages.offsets import (
@@ -171,6 +172,15 @@ class Side:
             (each.error_code, {one.name: one.value for one in each.configs if one.config_source == _OWN})
             for each in found.results
         ]
+
+    def committed_topics(self, groups: list[str]) -> set[str]:
+        """The topics of which one of these groups has a committed offset."""
+        found: set[str] = set()
+        for group in groups:
+            request = OffsetFetchRequest(group_id=self.names.resolve(group), topics=None)
+            answer = self._call(request, 7, OffsetFetchResponse)
+            found.update(self.names.alias_of(each.name) for each in answer.topics)
+        return found
 
     def group_state(self, group: str) -> str:
         request = DescribeGroupsRequest(groups=[self.names.resolve(group)])
