@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millstream.admin import Admin
 from millstream.consumer import Consumer
-from millstream.errors import DeserializationError
+from millstream.errors import AuthenticationError, DeserializationError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
+from millstream.wire.messages.api_versions import ApiVersionsRequest
+from millstream.wire.messages.sasl import SaslHandshakeRequest
 from tests.conftest import NewTopic
 from tests.system.members import QUICK, Member, partitions_of, until_owns
+from tests.system.secured import make_certificates, secured_broker
+from tests.unit.client.fake_broker import FakeBroker, HangUp
 from tests.waiting import SECONDS, until
 
 
@@ -46,6 +51,35 @@ def test_no_broker(topic: str) -> None:
             "Group g: the group's coordinator has not been found",
         )
         consumer.close(timeout=0.1)
+
+
+def test_a_tls_port_and_a_client_without_tls(tmp_path: Path) -> None:
+    with (
+        secured_broker(make_certificates(tmp_path), "SSL://127.0.0.1:0") as broker,
+        Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer,
+    ):
+        consumer.subscribe(["t"])
+        with pytest.raises(AuthenticationError, match="it requires TLS on this port"):
+            until_says(consumer, "this is raised before")
+        until(
+            lambda: "it requires TLS on this port: set security.protocol to SSL" in consumer.diagnose(),
+            "the diagnosis names TLS",
+        )
+        consumer.close(timeout=0.1)
+
+
+def test_a_peer_that_hangs_up() -> None:
+    """Nothing tells what it is: the words name both mistakes."""
+    with FakeBroker() as peer:
+        peer.handlers[ApiVersionsRequest] = peer.handlers[SaslHandshakeRequest] = _hang_up
+        with Consumer(bootstrap_servers=peer.address, group_id="g") as consumer:
+            consumer.subscribe(["t"])
+            until_says(consumer, "the connection was closed: not a Kafka broker, or it requires TLS")
+            consumer.close(timeout=0.1)
+
+
+def _hang_up(request: object) -> None:
+    raise HangUp
 
 
 def test_nothing_subscribed(bootstrap_servers: str, group: str) -> None:

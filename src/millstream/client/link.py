@@ -134,7 +134,7 @@ class Link:
         self._connection: FrameConnection | None = None
         self._exchange: Exchange[Ready] | Exchange[int] | None = None
         self._renewal_timer: Timer | None = None
-        self._check: ListenerCheck | None = None
+        self._check = ListenerCheck(reactor, self._security, self._checked)
         self._drop_reason: MillstreamError | None = None
         self._phase_timer: Timer | None = None
 
@@ -321,7 +321,7 @@ class Link:
         """The connection or the attempt ended: fail all requests, and wait before the next attempt."""
         usable = self.phase is LinkPhase.READY
         reason = self._reason(error)
-        is_unclear = isinstance(reason, NetworkError) and self._may_be_another_listener()
+        is_unclear = isinstance(reason, NetworkError) and self._may_be_another_listener(error)
         self._forget_connection()
         if self.phase is not LinkPhase.CLOSED:
             self.phase = LinkPhase.IDLE
@@ -335,20 +335,19 @@ class Link:
             if isinstance(reason, AuthenticationError):
                 self.refused.by(reason)
             elif is_unclear:
-                self._check = ListenerCheck(self._reactor, self.broker, self._security, self._checked)
+                self._check.begin(self.broker)
         self.requests.fail_all(reason)
         self.room_changed()
 
-    def _may_be_another_listener(self) -> bool:
-        """Whether a connection was made, and closed before this client got any answer from a broker."""
-        was_open = self._connection is not None or self._attempt is not None
-        is_unclear = self._drop_reason is None and not self._security.has_succeeded
-        return was_open and is_unclear and self._check is None
+    def _may_be_another_listener(self, error: Exception | None) -> bool:
+        """Whether the peer took a connection and closed it, and no broker has answered this client yet."""
+        was_taken = self._connection is not None or (self._attempt is not None and self._attempt.was_accepted)
+        is_slow = isinstance(error, NetworkError | TimeoutError)  # says nothing about its protocol
+        return was_taken and not is_slow and self._drop_reason is None and not self._security.has_succeeded
 
-    def _checked(self, problem: str | None) -> None:
-        """It is known now why a connection was closed without a word."""
-        self._check = None
-        if problem is not None and self.phase is not LinkPhase.CLOSED and not self.refused.is_cured:
+    def _checked(self, broker: BrokerInfo, problem: str) -> None:
+        """It is known now why ``broker`` closed a connection without a word."""
+        if broker == self.broker and self.phase is not LinkPhase.CLOSED and not self.refused.is_cured:
             error = AuthenticationError(f"{self.broker}: {problem}")
             self.refused.by(error)
             self._drop(error)
@@ -363,7 +362,7 @@ class Link:
             has_certificate = self._security.tls is not None and self._security.tls.has_certificate
             problem = explain(error, self.broker.host, has_certificate=has_certificate)
             return AuthenticationError(f"{self.broker}: {problem}")
-        return NetworkError(f"{self.broker}: {error or 'the connection was closed'}")
+        return NetworkError(f"{self.broker}: {error or self._check.words(self.phase is LinkPhase.READY)}")
 
     def _forget_connection(self) -> None:
         self._cancel_timer()

@@ -60,6 +60,8 @@ class PendingConnection:
         self._sock: socket.socket | None = None
         self._error: Exception = ConnectionError(f"no address for {self._where}")
         self._done = False
+        self.was_accepted = False
+        """Whether the peer has taken the connection. A TLS handshake follows."""
         self.connection: FrameConnection | None = None
         self._timer: Timer = reactor.call_at(reactor.now_ms() + timeout_ms, self._timed_out)
         if self._addresses:
@@ -132,7 +134,7 @@ class PendingConnection:
         self._try_next()
 
     def _succeeded(self, sock: socket.socket) -> None:
-        self._done = True
+        self._done = self.was_accepted = True
         self._timer.cancel()
         self._reactor.unwatch(sock.fileno())
         self._sock = None

@@ -22,24 +22,41 @@ from millstream.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeRes
 
 _T = TypeVar("_T")
 _SECONDS: Final = 5.0
+_PAUSE_MS: Final = 60_000
 _MAX_BYTES: Final = 1 << 16
 _VERSION: Final = 1
 _CORRELATION: Final = 1
 
 
 class ListenerCheck:
-    """Asks once; ``on_done`` gets what is wrong in words, or None, on the I/O thread."""
+    """Asks an address, though not again and again; ``on_problem`` gets what is wrong, on the I/O thread."""
 
     def __init__(
-        self,
-        reactor: Reactor,
-        broker: BrokerInfo,
-        security: ClientSecurity,
-        on_done: Callable[[str | None], None],
+        self, reactor: Reactor, security: ClientSecurity, on_problem: Callable[[BrokerInfo, str], None]
     ) -> None:
+        self._reactor = reactor
+        self._security = security
+        self._on_problem = on_problem
+        self._asked: BrokerInfo | None = None
+        self._again_at_ms = 0
+
+    def words(self, was_ready: bool) -> str:
+        """What is known at once of a connection that the peer has closed."""
+        is_unclear = not was_ready and not self._security.has_succeeded and self._security.tls is None
+        hint = ": not a Kafka broker, or it requires TLS" if is_unclear else ""
+        return f"the connection was closed{hint}"
+
+    def begin(self, broker: BrokerInfo) -> None:
+        """Ask, unless this was done less than a minute ago: each time takes two connections."""
+        now_ms = self._reactor.now_ms()
+        if broker == self._asked and now_ms < self._again_at_ms:
+            return
+        self._asked, self._again_at_ms = broker, now_ms + _PAUSE_MS
+
         def check() -> None:
-            problem = find_problem((broker.host, broker.port), security.protocol)
-            reactor.call_threadsafe(lambda: on_done(problem))
+            problem = find_problem((broker.host, broker.port), self._security.protocol)
+            if problem is not None:
+                self._reactor.call_threadsafe(lambda: self._on_problem(broker, problem))
 
         threading.Thread(target=check, name="millstream-listener-check", daemon=True).start()
 
