@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type partition struct {
@@ -50,8 +53,23 @@ func check(err error) {
 	}
 }
 
+// How to reach the brokers: with KAFKA_CA and KAFKA_USER in the environment, over TLS with a login.
+func connect(servers []string) []kgo.Opt {
+	options := []kgo.Opt{kgo.SeedBrokers(servers...)}
+	ca, user := os.Getenv("KAFKA_CA"), os.Getenv("KAFKA_USER")
+	if ca == "" {
+		return options
+	}
+	pem, err := os.ReadFile(ca)
+	check(err)
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(pem)
+	login := scram.Auth{User: user, Pass: os.Getenv("KAFKA_PASSWORD")}
+	return append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}), kgo.SASL(login.AsSha512Mechanism()))
+}
+
 func produce(servers []string, topic string, count int) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(servers...), kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(append(connect(servers), kgo.DefaultProduceTopic(topic))...)
 	check(err)
 	for number := 0; number < count; number++ {
 		key := []byte(fmt.Sprintf("key-%d", number))
@@ -81,8 +99,8 @@ func consume(servers []string, topic, group, client, strategy string) {
 		_ = cl.CommitUncommittedOffsets(ctx)
 		told("partitions_revoked", topics)
 	}
-	member, err := kgo.NewClient(
-		kgo.SeedBrokers(servers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group), kgo.ClientID(client),
+	options := append(connect(servers),
+		kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group), kgo.ClientID(client),
 		kgo.Balancers(balancer(strategy)), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(20*time.Second), kgo.HeartbeatInterval(100*time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond),
@@ -94,6 +112,7 @@ func consume(servers []string, topic, group, client, strategy string) {
 			told("partitions_revoked", topics)
 		}),
 	)
+	member, err := kgo.NewClient(options...)
 	check(err)
 	for ctx.Err() == nil {
 		fetches := member.PollFetches(ctx)
