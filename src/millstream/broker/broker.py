@@ -6,6 +6,7 @@ heavy part of compaction and deletion (``maintenance``).
 
 from __future__ import annotations
 
+import gc
 import logging
 import resource
 from collections.abc import Mapping
@@ -36,6 +37,12 @@ _MACOS_DESCRIPTORS: Final = 10_240
 """The most that macOS allows, although its hard limit may say that there is none."""
 _DRAIN_MS: Final = 1000
 """How long a stop waits for pending answers."""
+_GC_THRESHOLD: Final = 20_000
+"""After how many more objects the garbage collector looks for cycles, of which the broker makes few.
+
+Every request that names 1,000 partitions exceeds Python's 700: with it, the collector took a fourth of the
+time of a commit of 10,000 offsets.
+"""
 
 
 class Broker:
@@ -68,10 +75,11 @@ class Broker:
     def launch(
         data: Path, properties: Mapping[str, object], listen: str, *, allow_remote: bool, secure: bool
     ) -> Broker:
-        """Make a broker from Kafka's settings, and start it.
+        """Make a broker from Kafka's settings, and start it, in a process that does nothing else.
 
         ``secure``: with TLS, a login and ACLs, for which everything is in the data directory afterwards.
         """
+        gc.set_threshold(_GC_THRESHOLD)
         if not secure:
             broker = Broker(data, BrokerSettings.from_properties(properties))
             broker.start(listen, allow_remote=allow_remote)

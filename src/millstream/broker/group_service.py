@@ -145,9 +145,13 @@ class GroupService:
         topic = self._offsets_topic()
         epoch_ms = self._epoch_ms()
         by_partition: dict[int, list[RecordData]] = {}
+        group_id: str | None = None
+        batch: list[RecordData] = []
         for record in records:
             key, value = encode_record(record)
-            batch = by_partition.setdefault(partition_for(record.group_id, len(topic.partitions)), [])
+            if record.group_id is not group_id:
+                group_id = record.group_id
+                batch = by_partition.setdefault(partition_for(group_id, len(topic.partitions)), [])
             batch.append(RecordData(len(batch), epoch_ms, key, value))
         partitions = []
         for index, batch in by_partition.items():

@@ -130,8 +130,10 @@ class ProducerDriver:
             if not plan.requests:
                 break
             for node_id, batches in plan.requests:
+                began_ms = self.client.now_ms()
                 self._produce(node_id, batches, now_ms)
-                self.accumulator.rest(node_id, len(batches), self.client.now_ms())
+                ended_ms = self.client.now_ms()
+                self.accumulator.rest(node_id, len(batches), ended_ms - began_ms, ended_ms)
         if self._when_idle is not None and not self.accumulator.incomplete:
             then, self._when_idle = self._when_idle, None
             then()

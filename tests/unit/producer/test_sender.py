@@ -280,15 +280,15 @@ def test_a_full_request_does_not_linger() -> None:
 
 
 def many() -> Bench:
-    """After a request of 320 batches for broker 1, which takes 10 ms, and a new record for each partition."""
-    bench = Bench(idempotent=False, leaders=(1,) * 320 + (2,), max_request_size=1 << 20)
-    for partition in range(320):
+    """After a request of 100 batches for broker 1, which took 7 ms, and a new record for each partition."""
+    bench = Bench(idempotent=False, leaders=(1,) * 100 + (2,), max_request_size=1 << 20)
+    for partition in range(100):
         bench.add(partition, size=10)
     bench.now_ms = 10
     ((node_id, batches),) = bench.plan().requests
     bench.now_ms = 20
-    bench.accumulator.rest(node_id, 2 * len(batches), bench.now_ms)
-    for partition in range(321):
+    bench.accumulator.rest(node_id, len(batches), 7, bench.now_ms)
+    for partition in range(101):
         bench.add(partition, size=10)
     return bench
 
@@ -298,12 +298,12 @@ def test_after_a_request_of_many_batches_the_next_waits_until_they_have_grown() 
     bench.now_ms = 30
     ((node_id, _),) = bench.plan().requests
     assert node_id == 2, "each broker by itself"
-    assert bench.accumulator.wakes_at_ms == 40
-    bench.now_ms = 39
+    assert bench.accumulator.wakes_at_ms == 41
+    bench.now_ms = 40
     assert not bench.plan().requests
     assert not bench.accumulator.must_wake(bench.add(0, size=10), bench.now_ms)
-    bench.now_ms = 40
-    assert [len(batches) for _, batches in bench.plan().requests] == [320]
+    bench.now_ms = 41
+    assert [len(batches) for _, batches in bench.plan().requests] == [100]
 
 
 @pytest.mark.parametrize("what", ["full", "flushing", "starving"])
@@ -317,12 +317,19 @@ def test_what_need_not_linger_does_not_wait_for_batches_to_grow(what: str) -> No
 
 
 def test_the_wait_for_batches_to_grow_is_bounded_by_linger() -> None:
-    bench = Bench()
-    bench.accumulator.rest(1, 1 << 20, now_ms=0)
+    bench = Bench(delivery_timeout_ms=10_000)
+    bench.accumulator.rest(1, 1000, took_ms=1000, now_ms=0)
     bench.add(0, size=10)
     bench.plan()
+    assert bench.accumulator.wakes_at_ms == 100 * bench.accumulator.limits.linger_ms
+
+
+def test_after_a_request_of_few_batches_nothing_waits_longer_than_linger() -> None:
+    bench = Bench()
+    bench.accumulator.rest(1, 99, took_ms=1000, now_ms=0)
+    bench.add(0, size=10)
     bench.plan()
-    assert bench.accumulator.wakes_at_ms == 10 * bench.accumulator.limits.linger_ms
+    assert bench.accumulator.wakes_at_ms == bench.accumulator.limits.linger_ms
 
 
 def test_nobody_wakes_the_sender_for_a_busy_broker() -> None:

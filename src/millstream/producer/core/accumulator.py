@@ -20,12 +20,12 @@ AWAKE_MS: Final = -1
 """Instead of the sender's wake-up time: it is running, and will look before it sleeps."""
 _FIRST_BYTES: Final = 1 << 10
 """What a batch reserves at first, at least: with thousands of partitions, most batches stay small."""
-_BATCHES_PER_MS: Final = 32
-_LONGEST_REST: Final = 10
-"""After a request of many batches the sender rests 1 ms for each 32 of them, 10 times ``linger_ms`` at most.
-
-Making such a request and handling its answer takes about half of that time. Without the rest, a client with
-records for thousands of partitions would send ever smaller batches as it falls behind.
+_MANY_BATCHES: Final = 100
+_REST: Final = 3
+_LONGEST_REST: Final = 100
+"""After a request of 100 batches or more the sender rests three times as long as making it took, and 100
+times ``linger_ms`` at most. Without it, a client with records for thousands of partitions would send
+ever smaller batches as it falls behind.
 """
 _REMEMBERED_KEYS: Final = 1 << 14
 _REMEMBERED_KEY_BYTES: Final = 64
@@ -275,10 +275,10 @@ class Accumulator:
             return batch.created_ms
         return max(batch.created_ms + self.limits.linger_ms, self._rests_until_ms.get(queue.leader, 0))
 
-    def rest(self, leader: int, batches: int, now_ms: int) -> None:
-        """A request with ``batches`` was just made for a broker: the next may wait, so that batches grow."""
-        most_ms = _LONGEST_REST * self.limits.linger_ms
-        self._rests_until_ms[leader] = now_ms + min(batches // _BATCHES_PER_MS, most_ms)
+    def rest(self, leader: int, batches: int, took_ms: int, now_ms: int) -> None:
+        """A request with ``batches`` was made for a broker: after many the next waits, so that they grow."""
+        rest_ms = min(_REST * took_ms, _LONGEST_REST * self.limits.linger_ms)
+        self._rests_until_ms[leader] = now_ms + rest_ms if batches >= _MANY_BATCHES else 0
 
     def take_first(self, queue: PartitionQueue) -> Batch | None:
         """Remove the oldest waiting batch, to be sent now; no more records join it.

@@ -22,7 +22,6 @@ from millstream.model import TopicPartition
 from millstream.wire.messages.group_offsets import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
@@ -77,27 +76,29 @@ class CommitHandler:
         """Return the answer of each partition if all goes well, and the records to store."""
         outcomes: list[_TopicOutcome] = []
         records: list[OffsetRecord] = []
-        expires_ms = self._expires_ms(request, effects)
+        expires_ms, epoch_ms = self._expires_ms(request, effects), effects.moment.epoch_ms
         for topic in request.topics:
             errors: list[tuple[int, int]] = []
             for entry in topic.partitions:
                 partition = TopicPartition(topic.name, entry.partition_index)
-                error = self._partition_error(partition, entry)
+                metadata = entry.committed_metadata or ""
+                error = self._partition_error(partition, metadata)
                 errors.append((entry.partition_index, error))
-                if error == ErrorCode.NONE:
-                    value = _committed(entry, effects.moment.epoch_ms, expires_ms)
+                if not error:
+                    offset, leader_epoch = entry.committed_offset, entry.committed_leader_epoch
+                    value = CommittedOffset(offset, metadata, leader_epoch, epoch_ms, expires_ms)
                     records.append(OffsetRecord(request.group_id, partition, value))
             outcomes.append((topic, errors))
         return outcomes, records
 
-    def _partition_error(self, partition: TopicPartition, entry: OffsetCommitRequestPartition) -> ErrorCode:
+    def _partition_error(self, partition: TopicPartition, metadata: str) -> int:
         if not partition.topic:  # the request has an id that no topic has
             return ErrorCode.UNKNOWN_TOPIC_ID
         if not self._table.partition_exists(partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(entry.committed_metadata or "") > self._table.settings.offset_metadata_max_bytes:
+        if len(metadata) > self._table.settings.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
+        return 0
 
     def _expires_ms(self, request: OffsetCommitRequest, effects: Effects) -> int | None:
         retention_ms = request.retention_time_ms
@@ -145,16 +146,6 @@ class CommitHandler:
             later.reply(parked, commit_response(_with_error(outcomes, error)))
 
         self._table.write(group, records, effects, then)
-
-
-def _committed(entry: OffsetCommitRequestPartition, epoch_ms: int, expires_ms: int | None) -> CommittedOffset:
-    return CommittedOffset(
-        offset=entry.committed_offset,
-        metadata=entry.committed_metadata or "",
-        leader_epoch=entry.committed_leader_epoch,
-        committed_ms=epoch_ms,
-        expires_ms=expires_ms,
-    )
 
 
 def _names_unknown_only(outcomes: list[_TopicOutcome]) -> bool:
