@@ -18,6 +18,7 @@ from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.produce import ProduceResponse
 from tests.conftest import NewTopic
+from tests.system.cli_process import Cli
 from tests.system.raw_client import RawClient, fetch_request, produce_request
 from tests.waiting import SECONDS, until
 
@@ -208,3 +209,21 @@ def test_quotas_survive_a_restart(tmp_path: Path, client_id: str) -> None:
         started.start()
         with Admin(bootstrap_servers=started.bootstrap_servers) as admin:
             assert admin.describe_client_quotas() == {entity: {"producer_byte_rate": 7.0}}
+
+
+def test_the_command_line(broker: EmbeddedBroker, client_id: str) -> None:
+    cli = Cli(broker.bootstrap_servers)
+    cli.ok("quota", "set", "--user", client_id, "--client-id", "<default>", "--producer-byte-rate", "1000000")
+    cli.ok("quota", "set", "--user", client_id, "--client-id", "<default>", "--request-percentage", "12.5")
+    (found,) = [each for each in cli.ok("quota", "list", "--json").json if each["user"] == client_id]
+    assert found == {
+        "user": client_id,
+        "client_id": "<default>",
+        "producer_byte_rate": 1000000.0,
+        "request_percentage": 12.5,
+    }
+    assert "1000000" in cli.ok("quota", "list").out
+    assert "--user USER" in cli.fails("quota", "set", "--producer-byte-rate", "1", code=2)
+    assert "no limit is given" in cli.fails("quota", "set", "--user", "ann", code=2)
+    cli.ok("quota", "delete", "--user", client_id, "--client-id", "<default>")
+    assert client_id not in cli.ok("quota", "list").out

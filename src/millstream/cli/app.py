@@ -22,6 +22,7 @@ from millstream.cli.commands import (
     demo,
     groups,
     produce,
+    quotas,
     topics,
     users,
 )
@@ -142,6 +143,7 @@ _add(app, "consume", consume.consume)
 _add_group("group", groups.group, groups.COMMANDS)
 _add_group("acl", acls.acl, acls.COMMANDS)
 _add_group("user", users.user, users.COMMANDS)
+_add_group("quota", quotas.quota, quotas.COMMANDS)
 _add_group("context", contexts.context, contexts.COMMANDS)
 _add_group(
     "load",

@@ -42,6 +42,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         *(("group", each) for each in ("delete", "describe", "list", "remove-members", "reset")),
         *(("load", each) for each in ("rejected", "replay", "run", "status")),
         ("produce",),
+        *(("quota", each) for each in ("delete", "list", "set")),
         *(("topic", each) for each in ("add-partitions", "config", "create", "delete", "describe", "list")),
         *(("user", each) for each in ("delete", "list", "set-password")),
     ]

@@ -1,0 +1,121 @@
+"""``millstream quota``: list, set and delete quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from millstream.cli.clients import open_admin
+from millstream.cli.options import Commands, Common
+from millstream.terminal.outcome import UsageError
+from millstream.terminal.output import print_json, print_table
+
+_PRODUCE, _FETCH, _REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+
+User = Annotated[
+    str | None, typer.Option("--user", metavar="USER", help="A user, or '<default>' for all others.")
+]
+ClientId = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="A client id, or '<default>' for all others.")
+]
+
+
+def _limit(name: str, what: str) -> Any:
+    return typer.Option(f"--{name.replace('_', '-')}", metavar="NUMBER", help=what)
+
+
+ProduceRate = Annotated[int | None, _limit(_PRODUCE, "Bytes per second that are written.")]
+FetchRate = Annotated[int | None, _limit(_FETCH, "Bytes per second that are read.")]
+RequestShare = Annotated[float | None, _limit(_REQUEST, "The share of one processor for requests.")]
+
+
+def quota() -> None:
+    """List, set and delete the quotas of users and client ids.
+
+    [bold]Examples[/bold]
+
+      millstream quota set --user ann --producer-byte-rate 1000000
+      millstream quota list
+    """
+
+
+def list_quotas(common: Common) -> None:
+    """List all quotas.
+
+    [bold]Examples[/bold]
+
+      millstream quota list
+      millstream quota list --json
+    """
+    with open_admin(common.servers) as admin:
+        found = admin.describe_client_quotas()
+    if common.as_json:
+        print_json(
+            [{"user": each.user, "client_id": each.client_id, **limits} for each, limits in found.items()]
+        )
+        return
+    rows = [
+        (each.user or "", each.client_id or "", kind, f"{limit:.15g}")
+        for each, limits in found.items()
+        for kind, limit in limits.items()
+    ]
+    print_table(("user", "client id", "quota", "limit"), rows)
+
+
+def set_quotas(
+    common: Common,
+    user: User = None,
+    client_id: ClientId = None,
+    producer_byte_rate: ProduceRate = None,
+    consumer_byte_rate: FetchRate = None,
+    request_percentage: RequestShare = None,
+) -> None:
+    """Set quotas of a user, a client id, or both together.
+
+    [bold]Examples[/bold]
+
+      millstream quota set --user ann --producer-byte-rate 1000000
+      millstream quota set --client-id reports --consumer-byte-rate 5000000
+      millstream quota set --user ann --client-id etl --request-percentage 20
+    """
+    given: dict[str, float | None] = {
+        _PRODUCE: producer_byte_rate,
+        _FETCH: consumer_byte_rate,
+        _REQUEST: request_percentage,
+    }
+    limits = {kind: limit for kind, limit in given.items() if limit is not None}
+    if not limits:
+        raise UsageError("no limit is given: add --producer-byte-rate NUMBER, or another")
+    _alter(common, user, client_id, limits, "set")
+
+
+def delete(common: Common, user: User = None, client_id: ClientId = None) -> None:
+    """Delete all quotas of a user, a client id, or both together.
+
+    [bold]Examples[/bold]
+
+      millstream quota delete --user ann
+      millstream quota delete --user ann --client-id etl
+    """
+    _alter(common, user, client_id, dict.fromkeys((_PRODUCE, _FETCH, _REQUEST)), "deleted")
+
+
+def _alter(
+    common: Common, user: str | None, client_id: str | None, limits: Mapping[str, float | None], what: str
+) -> None:
+    from millstream.admin import QuotaEntity
+
+    if user is None and client_id is None:
+        raise UsageError("a quota is for someone: add --user USER, --client-id ID or both")
+    entity = QuotaEntity(user, client_id)
+    with open_admin(common.servers) as admin:
+        admin.alter_client_quotas(entity, limits)
+    if common.as_json:
+        print_json({"user": user, "client_id": client_id, what: True})
+    else:
+        print(f"{entity}: {what}")
+
+
+COMMANDS: Final[Commands] = {"list": list_quotas, "set": set_quotas, "delete": delete}
