@@ -13,6 +13,7 @@ from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.table import GroupTable
 from millstream.consumer.offsets.commits import OffsetCommits, PendingCommit
 from millstream.errors import ErrorCode, MillstreamError
+from tests.sim.families import chaos
 from tests.sim.planted.mutation import Mutation, nothing
 
 
@@ -109,7 +110,7 @@ MUTATIONS: Final[Mapping[str, Mutation]] = {
         _commits_as_somebody_else,
     ),
     "async-repeats": Mutation(
-        "an asynchronous commit is repeated although a later one was made", _async_repeats
+        "an asynchronous commit is repeated although a later one was made", _async_repeats, chaos
     ),
     "acknowledges-early": Mutation(
         "the coordinator answers before its records are on the disk", _acknowledges_early
