@@ -79,6 +79,7 @@ def desk(broker: EmbeddedBroker, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     (tmp_path / "customers.csv").write_text("name,country\nann,Brazil\n")
     (tmp_path / "pairs.txt").write_text("a:1\nb:2\n")
     (tmp_path / "password-file").write_text("a long secret\n")
+    (tmp_path / "server.properties").write_text("num.partitions=2\n")
     (tmp_path / "client.properties").write_text(f"bootstrap.servers={broker.bootstrap_servers}\n")
     (tmp_path / "consumed.jsonl").write_text('{"value": "v", "key": "k", "headers": [], "timestamp": 1}\n')
     programs = tmp_path / "bin"
