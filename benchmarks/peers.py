@@ -46,8 +46,11 @@ def java(main: str, *arguments: str, heap: str = "512m", options: Sequence[str] 
     return ["java", f"-Xmx{heap}", *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
+_given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A port for a server that starts later.
+    """A port for a server that starts later; no two calls return the same one.
 
     It is below those that the system gives to outgoing connections, one of which could have it by then.
     """
@@ -59,7 +62,9 @@ def free_port() -> int:
         wanted = random.SystemRandom().randrange(10_000, end) if end > 20_000 else 0
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", wanted)) as server:
             port: int = server.getsockname()[1]
-            return port
+            if port not in _given_ports:
+                _given_ports.add(port)
+                return port
 
 
 class BrokerProcess(AbstractContextManager["BrokerProcess"]):

@@ -65,8 +65,8 @@ class Certificates:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Write all certificates that the tests need."""
-    directory.mkdir()
+    """Write all certificates that the tests need, also where a server that did not start has left its own."""
+    directory.mkdir(exist_ok=True)
     found = Certificates(directory)
     authority, other = trustme.CA(), trustme.CA()
     authority.cert_pem.write_to_path(found.ca)
