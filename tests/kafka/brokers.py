@@ -77,7 +77,7 @@ def apache_kafka_login() -> dict[str, str]:
     """The settings of clients for Apache Kafka's listener with TLS and SCRAM."""
     listeners, certificates = apache_kafka_listeners()
     return {
-        "bootstrap.servers": listeners["LOGIN"],
+        "bootstrap.servers": listeners["LOGGED_IN"],
         "security.protocol": SASL_SSL,
         "ssl.ca.location": certificates.ca,
         "sasl.mechanism": "SCRAM-SHA-512",

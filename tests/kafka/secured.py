@@ -22,12 +22,13 @@ PROTOCOLS: Final = {
     "FUTURE": "SSL",
     "OTHER": "SSL",
     "LOGIN": "SASL_SSL",
+    "LOGGED_IN": "SASL_SSL",
     "OPEN": "SASL_PLAINTEXT",
     "SHORT": "SASL_SSL",
 }
 """TLS; client certificates required; an expired certificate; one that is not valid yet; one for another host
-name; all mechanisms over TLS; all without TLS; and sessions of two seconds, as Kafka accepts no login within
-a second of the last."""
+name; all mechanisms over TLS, twice, as all clients of the second log in (see ``logins``); all without TLS;
+and sessions of two seconds, as Kafka accepts no login within a second of the last."""
 
 USER: Final = "alice"
 PASSWORD: Final = 'al,ice="secret"'
@@ -106,7 +107,7 @@ def secured_settings(certificates: Certificates) -> dict[str, object]:
         settings[f"listener.name.{listener}.ssl.keystore.type"] = "PEM"
         settings[f"listener.name.{listener}.ssl.keystore.location"] = certificates.store(listener)
     for mechanism, line in _LOGINS.items():
-        for listener in ("login", "open", "short"):
+        for listener in ("login", "logged_in", "open", "short"):
             settings[f"listener.name.{listener}.{mechanism}.sasl.jaas.config"] = line
         settings[f"listener.name.short.{mechanism}.connections.max.reauth.ms"] = SESSION_MS
     return settings

@@ -22,6 +22,9 @@ from tests.kafka.mission import ROWS
 from tests.kafka.results import FEATURES
 from tests.kafka.server import ROOT
 
+NONE = ("", "")
+"""Of a test that takes no broker."""
+
 
 def test_every_client_and_every_feature_has_its_place() -> None:
     """The marks are compared where clients run: each in its own test, with what it did."""
@@ -68,8 +71,8 @@ def test_every_row_is_shown_on_both_brokers(row: object, request: pytest.Fixture
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         modules.add(module)
         callspec = getattr(item, "callspec", None)
-        broker = callspec.params.get("bootstrap_servers") if callspec is not None else None
-        found.setdefault(f"{module}::{getattr(item, 'originalname', '')}", set()).add(str(broker))
+        broker, _ = callspec.params.get("bootstrap_servers", NONE) if callspec is not None else NONE
+        found.setdefault(f"{module}::{getattr(item, 'originalname', '')}", set()).add(broker)
     for test in row.tests:  # type: ignore[attr-defined]
         if test.partition("::")[0] in modules and not request.config.option.keyword:
             assert found.get(test, set()) >= {EMBEDDED, APACHE_KAFKA}, test

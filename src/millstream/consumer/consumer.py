@@ -118,7 +118,7 @@ class Consumer:
         wanted = [partition_of(each) for each in partitions]
         with self._session.changing():
             self._driver.subscription.choose_partitions()
-            self._driver.read(wanted)
+            self._driver.read_chosen(wanted)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""

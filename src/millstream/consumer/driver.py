@@ -173,6 +173,18 @@ class ConsumerDriver:
             self.positions.assign(partitions)
             self._cores.track_topics()
 
+    def read_chosen(self, partitions: Iterable[TopicPartition]) -> None:
+        """As ``read``, for partitions that the user has chosen, and may seek before the group is asked."""
+        with self.lock:
+            self._fetcher.hold_committed()
+            self.read(partitions)
+
+    def find_positions(self) -> None:
+        """Ask for committed offsets that no one has wanted until now."""
+        with self.lock:
+            if self._fetcher.release_committed():
+                self.wake()
+
     # --- for the user's thread: polls
 
     def begin_poll(self, uncommitted: Callable[[], Offsets]) -> None:
@@ -181,6 +193,7 @@ class ConsumerDriver:
             now_ms = self._client.now_ms()
             self.metrics.poll_began(now_ms)
             self.user_polled(waiting=True)
+            self.find_positions()
             self._cores.auto_commit_if_due(uncommitted, now_ms)
 
     def end_poll(self, entries: int) -> None:

@@ -34,7 +34,8 @@ COMMITTED = {"properties": {**QUICK, "isolation.level": "read_committed"}}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The embedded broker has no transactions."""
     if "bootstrap_servers" in metafunc.fixturenames and not brokers.given_servers():
-        metafunc.parametrize("bootstrap_servers", [brokers.APACHE_KAFKA], indirect=True, scope="session")
+        kafka = (brokers.APACHE_KAFKA, brokers.PLAINTEXT)
+        metafunc.parametrize("bootstrap_servers", [kafka], indirect=True, scope="session", ids=["kafka"])
 
 
 @dataclass

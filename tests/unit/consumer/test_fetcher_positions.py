@@ -122,6 +122,20 @@ def test_a_seek_beats_the_committed_offset_under_way() -> None:
     assert fetcher.positions.position(T0) == 8
 
 
+def test_the_group_is_asked_only_for_what_was_not_sought_before_it_is_wanted() -> None:
+    fetcher = Fetcher(LATEST)
+    fetcher.update_cluster(FakeCluster({T0: log_of(10), T1: log_of(10)}).metadata())
+    fetcher.hold_committed()
+    fetcher.positions.assign([T0, T1])
+    fetcher.poll(0)
+    fetcher.positions.seek(T0, 8)
+    fetcher.poll(1)
+    assert not fetcher.take_events()
+    assert fetcher.release_committed()
+    assert committed_needed(fetcher, 2).partitions == (T1,)
+    assert not fetcher.release_committed()
+
+
 def test_a_failed_search_for_committed_offsets_is_tried_again_or_raised() -> None:
     fetcher = Fetcher(LATEST)
     fetcher.positions.assign([T0])

@@ -62,6 +62,8 @@ class Fetcher:
         self._fetches = FetchRequests(self._context)
         self._parts = (self._resets, self._validations, self._searches, self._fetches)
         self._committed_asked: dict[int, dict[TopicPartition, int]] = {}
+        self._committed_held: list[PartitionState] | None = None
+        """Partitions whose committed offsets are not asked for yet; None: none is held back."""
         self.wants_poll = True
         """Whether ``finish_take`` has left something to do for ``poll``, such as fetching more."""
 
@@ -141,12 +143,26 @@ class Fetcher:
 
     # -- committed offsets
 
+    def hold_committed(self) -> None:
+        """Ask for no committed offsets until ``release_committed``: the user may seek before."""
+        self._committed_held = self._committed_held or []
+
+    def release_committed(self) -> bool:
+        """The user wants records or positions: ask for what is still unknown. Whether anything was held."""
+        held, self._committed_held = self._committed_held, None
+        for state in held or ():
+            state.touch()
+        return bool(held)
+
     def _ask_committed(self, states: list[PartitionState], now_ms: int) -> None:
         if not states:
             return
         if self._context.config.group_id is None:
             for state in states:
                 self._start_at(state, None)
+            return
+        if self._committed_held is not None:
+            self._committed_held += states
             return
         token = self._context.next_token()
         self._committed_asked[token] = {state.partition: state.asked(now_ms) for state in states}

@@ -86,6 +86,7 @@ class UserCalls:
 
     def position(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The offset of the next record, once it is known."""
+        self._driver.find_positions()
         self._driver.wake()
         found = self._waits.wait(lambda: self._known_position(partition), deadline)
         if found is None:

@@ -10,6 +10,7 @@ import atexit
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,23 +24,36 @@ class _JavaStart:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._directory: str | None = None
+        self._has_ended = False
+        self._lock = threading.RLock()  # the program may end in the middle of a start, on another thread
 
     def open_process(self, *words: Any, **options: Any) -> subprocess.Popen[bytes]:
         """Stands for ``Popen`` in PySpark."""
-        self._process = subprocess.Popen(*words, **options)
-        return self._process
+        with self._starting():
+            self._process = subprocess.Popen(*words, **options)
+            return self._process
 
     def make_directory(self) -> str:
         """Stands for ``tempfile.mkdtemp`` in PySpark."""
-        self._directory = tempfile.mkdtemp()
-        return self._directory
+        with self._starting():
+            self._directory = tempfile.mkdtemp()
+            return self._directory
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)  # PySpark's thread may remove it, too
+        with self._lock:
+            self._has_ended = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+            if self._directory is not None:
+                shutil.rmtree(self._directory, ignore_errors=True)  # PySpark's thread may remove it, too
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        with self._lock:
+            if self._has_ended:
+                raise RuntimeError("Java is not started: the program ends")
+            yield
 
 
 _under_way: Final[set[Callable[[], None]]] = set()

@@ -65,14 +65,17 @@ def test_what_was_recorded_can_be_taken_back() -> None:
 def test_who_pauses_as_told_keeps_to_the_limit(
     count: int, limit: int, amounts: list[tuple[int, int]]
 ) -> None:
-    """Over any run, no more than the limit, what may come at once, and the last amount."""
+    """Over any run, no more than the limit, what may come at once, and the last amount.
+
+    A pause is rounded to a millisecond.
+    """
     rate, now_ms, sent = WindowedRate(count, 1000), 0, 0
-    for amount, gap_ms in amounts:
+    for pauses, (amount, gap_ms) in enumerate(amounts):
         now_ms += gap_ms
         rate.record(amount, now_ms)
         sent += amount
         elapsed = now_ms / 1000
-        assert sent - amount <= limit * (elapsed + 2 * count) + 1
+        assert sent - amount <= limit * (elapsed + 2 * count + pauses / 1000) + 1
         now_ms += rate.throttle_ms(limit, now_ms)
 
 
