@@ -7,11 +7,13 @@ import pytest
 from millstream.consumer.membership.phases import MemberPhase
 from millstream.consumer.membership.values import Failed, Wait
 from millstream.errors import (
+    AuthenticationError,
     ErrorCode,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
     for_code,
 )
+from millstream.wire.messages.groups import FindCoordinatorRequest
 from tests.unit.consumer.group_harness import Hand, settings
 
 
@@ -43,6 +45,17 @@ def test_refusals_are_told_and_the_next_poll_tries_again(code: ErrorCode) -> Non
     hand.poll()
     hand.join()
     assert hand.phase() is MemberPhase.SYNCING
+
+
+def test_after_a_refused_login_commits_say_so_too() -> None:
+    """Also when poll() has raised it before: what is wrong is the login, not that the member is lost."""
+    hand = Hand(settings())
+    hand.poll()
+    refused = AuthenticationError("the user is not known")
+    hand.fail(FindCoordinatorRequest, refused)
+    hand.membership.error_raised(hand.now_ms)
+    with pytest.raises(AuthenticationError):
+        hand.membership.commit_identity()
 
 
 def test_fenced_is_for_ever() -> None:

@@ -21,7 +21,7 @@ from millstream.consumer.membership.values import (
     JoinStarted,
 )
 from millstream.consumer.sends import retry_delay
-from millstream.errors import MillstreamError
+from millstream.errors import AuthenticationError, MillstreamError
 from millstream.model import TopicPartition
 
 
@@ -38,6 +38,9 @@ class WantedTopics:
 
 class MemberState:
     """The state of a member, with the transitions that keep it consistent."""
+
+    refused_login: AuthenticationError | None = None
+    """Why the member was lost, if the brokers do not let it in: commits say the same as polls."""
 
     def __init__(self, config: ConsumerConfig, chance: Callable[[], float]) -> None:
         assert config.group_id is not None, "only a group has members"
@@ -195,7 +198,7 @@ class MemberState:
         member_id = self.who.member_id if keep_member_id else ""
         self.who = replace(self.who, generation_id=NO_GENERATION, member_id=member_id)
         self._forget_generation()
-        self.loss_reason = reason
+        self.loss_reason, self.refused_login = reason, None
         self.ownership.lose(reason)
         if self.phase is MemberPhase.LEAVING:
             return
@@ -212,6 +215,7 @@ class MemberState:
         self.give_back_member_id("the consumer failed", now_ms + self.config.session_timeout_ms)
         self.lose(str(error), now_ms, keep_member_id=False)
         self.error = error
+        self.refused_login = error if isinstance(error, AuthenticationError) else None
         self.move_to(MemberPhase.FAILED, now_ms)
         self.events.append(Failed(error))
 

@@ -66,6 +66,8 @@ def commit_identity(state: MemberState) -> CommitIdentity:
         raise RebalanceInProgressError("The offsets were not committed: call poll(), then commit again")
     if state.wanted is None and not state.loss_reason:
         return CommitIdentity(GroupMetadata(state.who.group_id), state.ownership.gave_up)
+    if state.refused_login is not None and state.loss_reason:
+        raise state.refused_login
     if not state.loss_reason:
         raise CommitFailedError("The offsets were not committed: call poll() to join the group first")
     raise CommitFailedError(
