@@ -42,6 +42,16 @@ SEED: Final = 15
 WORLDS: Final = 10
 LOGINS: Final = {ADMIN: ADMIN_PASSWORD, **{user: f"{user}-secret" for user in USERS}}
 ANY: Final = 1
+EVERY_RULE: dict[str, Any] = {
+    "resource_type_filter": ANY,
+    "resource_name_filter": None,
+    "pattern_type_filter": ANY,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": ANY,
+    "permission_type": ANY,
+}
+"""The filter that matches all rules."""
 KEPT: Final = frozenset(
     {"error_code", "topic_authorized_operations", "cluster_authorized_operations", "authorized_operations"}
     | {"name", "topic", "topic_name", "group_id", "resource_name", "key", "principal", "host", "user"}
@@ -113,32 +123,15 @@ class Side:
 
     def use(self, rules: list[Acl]) -> None:
         """Replace all rules, and wait until they are what the broker decides by."""
-        everything = DeleteAclsFilter(
-            resource_type_filter=ANY,
-            resource_name_filter=None,
-            pattern_type_filter=ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        )
-        self.admin.call(DeleteAclsRequest(filters=[everything]), 3, DeleteAclsResponse)
+        everything = DeleteAclsRequest(filters=[DeleteAclsFilter(**EVERY_RULE)])
+        self.admin.call(everything, 3, DeleteAclsResponse)
         made = CreateAclsRequest(creations=[_creation(rule) for rule in rules])
         for result in self.admin.call(made, 3, CreateAclsResponse).results:
             assert result.error_code == 0, result.error_message
         until(lambda: self._rules() == len(rules), "the rules are known")
 
     def _rules(self) -> int:
-        request = DescribeAclsRequest(
-            resource_type_filter=ANY,
-            resource_name_filter=None,
-            pattern_type_filter=ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        )
-        found = self.admin.call(request, 3, DescribeAclsResponse)
+        found = self.admin.call(DescribeAclsRequest(**EVERY_RULE), 3, DescribeAclsResponse)
         return sum(len(resource.acls) for resource in found.resources)
 
     def answer(self, user: str, step: Step) -> Any:
