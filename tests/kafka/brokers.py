@@ -41,10 +41,10 @@ def add_option(parser: pytest.Parser) -> None:
     )
 
 
-def parametrize(metafunc: pytest.Metafunc, *protocols: str) -> None:
+def parametrize(metafunc: pytest.Metafunc, first: str = PLAINTEXT, *others: str) -> None:
     """Have a test run on both brokers, with each of these protocols."""
     if not given_servers():
-        both = [(broker, protocol) for protocol in protocols for broker in (EMBEDDED, APACHE_KAFKA)]
+        both = [(broker, protocol) for protocol in (first, *others) for broker in (EMBEDDED, APACHE_KAFKA)]
         ids = [broker if protocol == PLAINTEXT else f"{broker}-{protocol}" for broker, protocol in both]
         metafunc.parametrize("bootstrap_servers", both, indirect=True, scope="session", ids=ids)
 

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.admin import Admin
 from millstream.consumer import Consumer
-from millstream.errors import AuthenticationError, DeserializationError
+from millstream.errors import AuthenticationError, DeserializationError, NoOffsetForPartitionError
 from millstream.model import TopicPartition
 from millstream.producer import Producer
 from millstream.wire.messages.api_versions import ApiVersionsRequest
@@ -186,7 +186,9 @@ def test_the_group_waits_for_another_member(bootstrap_servers: str, topic: str, 
 def test_an_error_that_poll_raises(bootstrap_servers: str, admin: Admin, topic: str, group: str) -> None:
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="none") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        until(lambda: "raises NoOffsetForPartitionError" in consumer.diagnose(), "the error is foreseen")
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.poll(SECONDS)
+        until(lambda: "raises NoOffsetForPartitionError" in consumer.diagnose(), "the next poll raises it too")
 
 
 def test_bad_bytes(bootstrap_servers: str, producer: Producer, topic: str) -> None:
