@@ -188,7 +188,7 @@ def test_an_error_that_poll_raises(bootstrap_servers: str, admin: Admin, topic: 
         consumer.assign([TopicPartition(topic, 0)])
         with pytest.raises(NoOffsetForPartitionError):
             consumer.poll(SECONDS)
-        until(lambda: "raises NoOffsetForPartitionError" in consumer.diagnose(), "the next poll raises it too")
+        until(lambda: "raises NoOffsetForPartitionError" in consumer.diagnose(), "the next raises it too")
 
 
 def test_bad_bytes(bootstrap_servers: str, producer: Producer, topic: str) -> None:
