@@ -120,7 +120,7 @@ def source_table() -> str:
     group = (
         "`kafka.group.id`",
         "",
-        "the [group](#progress-in-a-consumer-group) to start from and to commit to",
+        "the [group](#progress-in-a-consumer-group) to start from, and to commit to if asked",
     )
     more = "any other [consumer setting](settings.md): `kafka.isolation.level=read_committed`"
     return table(("option", "default", ""), [servers, *rows, group, ("`kafka.…`", "", more)])

@@ -33,7 +33,11 @@ def main(master: str, servers: str, topic: str, checkpoint: str, group: str) -> 
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
     frame = spark.read.format("millstream").options(**options).load()
     rows = frame.select("partition", "offset", "value").collect()
-    stream = spark.readStream.format("millstream").options(**options, **{"kafka.group.id": group}).load()
+    stream = (
+        spark.readStream.format("millstream")
+        .options(**options, **{"kafka.group.id": group}, commitOffsets="true")
+        .load()
+    )
     writer = stream.writeStream.format("memory").queryName("found").option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()

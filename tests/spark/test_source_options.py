@@ -77,6 +77,7 @@ def test_committed_needs_a_group() -> None:
         found.starting is NamedOffset.COMMITTED and found.group_id == "g" and "group.id" not in found.settings
     )
     assert "kafka.group.id" in refused({"startingOffsets": "committed"})
+    assert "kafka.group.id" in refused({"commitOffsets": "true"}, streaming=True)
 
 
 def test_kafkas_settings_are_passed_on_and_checked() -> None:

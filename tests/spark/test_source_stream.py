@@ -87,7 +87,7 @@ def test_each_row_once_over_restarts(
 ) -> None:
     topic = new_topic(partitions=2)
     fill(topic, 100)
-    options = {"maxOffsetsPerTrigger": "60", "kafka.group.id": group}
+    options = {"maxOffsetsPerTrigger": "60", "kafka.group.id": group, "commitOffsets": "true"}
     query = streams.run(topic, **options)
     # A trigger that finds nothing may be told of, too, when it comes late.
     assert [rows for progress in query.recentProgress if (rows := progress["numInputRows"])] == [60, 40]
@@ -109,7 +109,8 @@ def test_a_running_stream_follows_and_its_lag_is_seen(
 ) -> None:
     topic = new_topic()
     fill(topic, 10)
-    query = streams.start(topic, startingOffsets="latest", **{"kafka.group.id": group})
+    options = {"startingOffsets": "latest", "kafka.group.id": group, "commitOffsets": "true"}
+    query = streams.start(topic, **options)
     until(lambda: query.lastProgress, "the stream has begun", STREAM_SECONDS)
     fill(topic, 20, first=10)
     until(lambda: committed(admin, group) == {0: 30}, "the group knows", STREAM_SECONDS)

@@ -345,7 +345,7 @@ def test_progress_is_mirrored_to_the_group(
 ) -> None:
     topic = new_topic(partitions=2)
     fill(topic, 10)
-    asked = stream(topic, **{"kafka.group.id": group})
+    asked = stream(topic, commitOffsets="true", **{"kafka.group.id": group})
     start = asked.start()
     first = asked.next(start)
     assert admin.group_offsets(group) == {}, "nothing is durable yet"
@@ -358,6 +358,32 @@ def test_progress_is_mirrored_to_the_group(
     assert admin.describe_group(group).lag == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "commits"),
+    [
+        ({}, False),
+        ({"commitOffsets": "true"}, True),
+        ({"startingOffsets": "committed"}, True),
+        ({"startingOffsets": "committed", "commitOffsets": "false"}, False),
+    ],
+)
+def test_a_group_id_alone_writes_nothing(
+    new_topic: NewTopic,
+    admin: Admin,
+    fill: Fill,
+    stream: MakeStream,
+    group: str,
+    given: dict[str, str],
+    commits: bool,
+) -> None:
+    """Jobs set it for ACLs: the offsets may be another program's."""
+    topic = new_topic()
+    fill(topic, 10)
+    asked = stream(topic, **{"kafka.group.id": group}, **given)
+    asked.reader.commit(asked.next(asked.start()))
+    assert committed(admin, group) == ({TopicPartition(topic, 0): 10} if commits else {})
+
+
 def test_a_mirror_that_fails_stops_nothing(
     new_topic: NewTopic,
     fill: Fill,
@@ -368,7 +394,7 @@ def test_a_mirror_that_fails_stops_nothing(
 ) -> None:
     topic = new_topic()
     fill(topic, 10)
-    asked = stream(topic, **{"kafka.group.id": group})
+    asked = stream(topic, commitOffsets="true", **{"kafka.group.id": group})
     first = asked.next(asked.start())
     tries = []
 
@@ -398,7 +424,7 @@ def test_a_live_group_is_left_alone(
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as member:
         member.subscribe([topic])
         until(lambda: member.poll(0.1) or member.assignment(), "the member has its partition")
-        asked = stream(topic, **{"kafka.group.id": group})
+        asked = stream(topic, commitOffsets="true", **{"kafka.group.id": group})
         asked.reader.commit(asked.next(asked.start()))
         assert "was not committed" in caplog.text
 

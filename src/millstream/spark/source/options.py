@@ -24,7 +24,7 @@ _KAFKA: Final = "kafka."
 # Consumer settings that the source sets itself, and what to use instead.
 _REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets, and failOnDataLoss for offsets that are gone",
-    "enable.auto.commit": "with kafka.group.id, the source commits after each durable batch",
+    "enable.auto.commit": "commitOffsets=true commits after each durable batch",
     "key.deserializer": "keys are binary: cast or decode the column",
     "value.deserializer": "values are binary: cast or decode the column",
     "group.instance.id": "the source reads without being a member of the group",
@@ -152,6 +152,14 @@ class SourceOptions:
         shown="`15m`",
         only="streams",
     )
+    commit_offsets: bool | None = _option(
+        "commitOffsets",
+        read_flag,
+        None,
+        "commit progress for [the group](#progress-in-a-consumer-group) after each durable batch",
+        shown="`false`; with `startingOffsets=committed`: `true`",
+        only="streams",
+    )
     client_id: str | None = _option("groupIdPrefix", str, None, "the `client.id` that brokers see")
     stall_ms: int = _option(
         "kafkaConsumer.pollTimeoutMs", values.positive, 120_000, "fail a task without records for this long"
@@ -173,6 +181,13 @@ class SourceOptions:
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
+
+    @property
+    def commits_progress(self) -> bool:
+        """Whether a stream commits for the group: only if it was asked to, as others may own the group."""
+        if self.commit_offsets is not None:
+            return self.commit_offsets
+        return self.starting_offsets is NamedOffset.COMMITTED
 
     @property
     def starting(self) -> OffsetBound:
@@ -278,6 +293,8 @@ def _check(options: SourceOptions) -> None:
     starting, ending = options.starting, options.ending
     if starting is NamedOffset.COMMITTED and options.group_id is None:
         raise ConfigError("startingOffsets=committed needs a group: set kafka.group.id")
+    if options.commit_offsets and options.group_id is None:
+        raise ConfigError("commitOffsets=true needs a group: set kafka.group.id")
     starts_at_latest = starting is NamedOffset.LATEST or (
         isinstance(starting, SpecificOffsets) and LATEST in starting.offsets.values()
     )

@@ -37,7 +37,7 @@ log = logging.getLogger("millstream.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream. With ``kafka.group.id``, its progress is committed for that group."""
+    """Reads topics as a stream. With ``commitOffsets`` its progress is committed for ``kafka.group.id``."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _mirror(self, reached: StreamOffset) -> None:
         """Commit for the group; in ``latestOffset`` too, as Spark calls ``commit`` with the next batch."""
-        if self._options.group_id is not None and reached != self._initial and not reached.unstarted:
+        if self._options.commits_progress and reached != self._initial and not reached.unstarted:
             self.client.mirror(reached.offsets)
 
 
