@@ -14,7 +14,7 @@ from millstream.errors import ConfigError, DataLostError
 from millstream.spark.planning.offsets import Offsets
 from millstream.spark.reading.schema import COLUMNS
 from millstream.spark.source.client import SourceClient
-from millstream.spark.source.options import check_names, read_options
+from millstream.spark.source.options import read_options
 from millstream.spark.source.source import BatchReader
 from millstream.spark.source.stream import StreamReader
 from tests.conftest import NewTopic
@@ -168,13 +168,6 @@ def test_a_time_span_that_ends_before_it_starts(options: dict[str, str], message
     given = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "t", **options}
     with pytest.raises(ConfigError, match=message):
         read_options(given, streaming=False)
-
-
-def test_what_belongs_to_other_formats_is_explained() -> None:
-    with pytest.raises(ConfigError, match="topics are not files: name them with subscribe"):
-        check_names({"path": "orders"})
-    with pytest.raises(ConfigError, match="to write one, a Load with a TopicSink"):
-        check_names({"topic": "orders"})
 
 
 @pytest.mark.parametrize(

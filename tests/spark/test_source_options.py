@@ -11,6 +11,7 @@ from millstream import TopicPartition
 from millstream.errors import ConfigError, DataLostError
 from millstream.spark.planning.offsets import StreamOffset
 from millstream.spark.source.options import NAMES, SourceOptions, read_options
+from millstream.spark.source.source import MillstreamSource
 from millstream.spark.source.values import NamedOffset, SpecificOffsets, SpecificTimestamps
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -45,7 +46,9 @@ def test_names_are_read_without_their_case(name: str) -> None:
 
 def test_topics_by_pattern_and_by_partition() -> None:
     by_pattern = read_options({**SERVERS, "subscribePattern": "a.*"}, streaming=False)
-    assert by_pattern.accepts("abc") and not by_pattern.accepts("xabc")
+    assert by_pattern.accepts("abc") and by_pattern.accepts("xabc") and not by_pattern.accepts("xyz")
+    whole = read_options({**SERVERS, "subscribePattern": "^a.*$"}, streaming=False)
+    assert whole.accepts("abc") and not whole.accepts("xabc")
     assigned = read_options({**SERVERS, "assign": '{"t": [1, 0, 1]}'}, streaming=False)
     assert assigned.partitions == (T0, T1) and assigned.names == ("t",)
 
@@ -85,7 +88,6 @@ def test_kafkas_settings_are_passed_on_and_checked() -> None:
     assert found.settings == {
         "bootstrap.servers": "localhost:9092",
         "isolation.level": "read_committed",
-        "client.id": "job",
     }
     assert "fetch.max.bytes" in refused({"kafka.fetch.max.byte": "1"})
     assert "startingOffsets" in refused({"kafka.auto.offset.reset": "latest"})
@@ -100,14 +102,66 @@ def test_kafkas_settings_are_passed_on_and_checked() -> None:
         ("failOnDataloss2", "failOnDataLoss"),
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("group.id", "kafka.group.id"),
-        ("path", "subscribePattern"),
     ],
 )
-def test_an_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
+def test_a_likely_slip_names_the_nearest(name: str, nearest: str) -> None:
     message = refused({name: "x"})
-    assert f"unknown option {name}" in message
-    if name != "path":
-        assert nearest in message
+    assert f"unknown option {name}" in message and nearest in message
+
+
+def test_what_others_know_is_ignored_and_named() -> None:
+    given = {
+        "someOptionOfAJob": "x",
+        "checkpointLocation": "s3://here",
+        "topic": "t",
+        "maxOffsetsPerTrigger": "5",
+        "kafka.acks": "all",
+        "kafka.max.poll.records": "10",
+        "kafka.group.instance.id": "one",
+        "kafka.metric.reporters": "com.example.Reporter",
+        "kafka.com.example.setting": "x",
+    }
+    found = batch(**given)
+    assert found.ignored == (
+        "someOptionOfAJob",
+        "maxOffsetsPerTrigger",
+        "kafka.acks",
+        "kafka.max.poll.records",
+        "kafka.group.instance.id",
+        "kafka.metric.reporters",
+        "kafka.com.example.setting",
+    )
+    assert found.settings == {"bootstrap.servers": "localhost:9092"}
+    assert "maxOffsetsPerTrigger" not in stream(**given).ignored
+
+
+def test_a_setting_that_safety_depends_on_is_never_ignored() -> None:
+    assert "Kerberos" in refused({"kafka.sasl.kerberos.service.name": "kafka"})
+    assert "ssl.keystore.lokation" in refused({"kafka.ssl.keystore.lokation": "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({}, "one of subscribe, subscribePattern and assign"),
+        ({"subscribe": "t", "subscribePattern": "t.*"}, "subscribe and subscribePattern"),
+        ({"subscribe": " , "}, "at least one topic"),
+        ({"subscribePattern": " "}, "must not be empty"),
+        ({"assign": "{}"}, "must name a partition"),
+        ({"subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not exceed"),
+        ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "cannot be set"),
+        ({"subscribe": "t", "commitOffsets": "true", "startingOffsets": "committed"}, "kafka.group.id"),
+        ({"subscribe": "t", "startingOffsets": "latest", "endingOffsets": "latest"}, "batch"),
+    ],
+)
+def test_what_is_wrong_in_itself_is_refused_at_load(given: dict[str, str], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        MillstreamSource({**SERVERS, **given}).schema()
+
+
+@pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"endingOffsets": "latest"}])
+def test_what_only_a_batch_or_only_a_stream_refuses_can_be_loaded(given: dict[str, str]) -> None:
+    assert "offset BIGINT" in MillstreamSource({**SERVERS, "subscribe": "t", **given}).schema()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Spark passes option names in lower case, so names are compared in lower case and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -16,27 +16,12 @@ from millstream.model import TopicPartition
 from millstream.settings import read_flag
 from millstream.spark.planning.offsets import LATEST
 from millstream.spark.source import values
+from millstream.spark.source.kafka_settings import PREFIX, SLIP, read_kafka_settings
 from millstream.spark.source.values import NamedOffset, OffsetBound, SpecificOffsets, SpecificTimestamps
 from millstream.suggestions import did_you_mean
 
-_KAFKA: Final = "kafka."
-
-# Consumer settings that the source sets itself, and what to use instead.
-_REFUSED: Final = {
-    "auto.offset.reset": "use startingOffsets, and failOnDataLoss for offsets that are gone",
-    "enable.auto.commit": "commitOffsets=true commits after each durable batch",
-    "key.deserializer": "keys are binary: cast or decode the column",
-    "value.deserializer": "values are binary: cast or decode the column",
-    "group.instance.id": "the source reads without being a member of the group",
-    "interceptor.classes": "transform the data frame instead",
-}
-
-# Options of other formats, and what to do here. The first is a property of a table in Spark's catalog.
-_OTHER_FORMATS: Final = {
-    "provider": "Spark does not pass a table's options to Python sources: use CREATE TEMPORARY VIEW instead",
-    "path": "topics are not files: name them with subscribe",
-    "topic": "to read one, use subscribe; to write one, a Load with a TopicSink, or Spark's own kafka sink",
-}
+# Options that jobs pass along for others: Spark itself, the writer, and tables of Spark's catalog.
+_OF_OTHERS: Final = frozenset({"checkpointlocation", "topic", "path", "provider"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +60,16 @@ class SourceOptions:
     """A consumer's settings under Kafka's names, without the group."""
     group_id: str | None
     ignored: tuple[str, ...] = ()
-    """Options that were given and have no effect in a batch."""
+    """Options that were given and have no effect."""
 
     topics: tuple[str, ...] = _option(
         "subscribe", values.read_topics, (), "topics, separated by commas", shown="one of three"
     )
     pattern: str | None = _option(
-        "subscribePattern", values.read_pattern, None, "a regular expression that matches whole topic names"
+        "subscribePattern",
+        values.read_pattern,
+        None,
+        "a regular expression that is found anywhere in a topic's name; `^orders$` is the whole name",
     )
     partitions: tuple[TopicPartition, ...] = _option(
         "assign", values.read_partitions, (), 'partitions: `{"orders": [0, 1]}`'
@@ -160,7 +148,15 @@ class SourceOptions:
         shown="`false`; with `startingOffsets=committed`: `true`",
         only="streams",
     )
-    client_id: str | None = _option("groupIdPrefix", str, None, "the `client.id` that brokers see")
+    group_id_prefix: str | None = _option(
+        "groupIdPrefix",
+        str,
+        None,
+        "no effect: Spark's source generates group ids with it, this one needs none",
+    )
+    metadata_cache_ms: str | None = _option(
+        "partition.metadata.cache.ttl.ms", str, None, "no effect: partitions are looked up for every batch"
+    )
     stall_ms: int = _option(
         "kafkaConsumer.pollTimeoutMs", values.positive, 120_000, "fail a task without records for this long"
     )
@@ -177,9 +173,9 @@ class SourceOptions:
         return self.topics or tuple(sorted({each.topic for each in self.partitions}))
 
     def accepts(self, topic: str) -> bool:
-        """Whether ``topic`` matches the pattern, or is named."""
+        """Whether the pattern is found in ``topic``, as in Spark's source, or ``topic`` is named."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return re.search(self.pattern, topic) is not None
         return topic in self.names
 
     @property
@@ -221,21 +217,37 @@ NAMES: Final = tuple(option.name for option in OPTIONS.values())
 _BY_LOWER_CASE: Final = {name.lower(): name for name in NAMES}
 
 
-def check_names(given: Mapping[str, str]) -> None:
-    """Raise ConfigError for an unknown option, with the nearest known one."""
-    for name, instead in _OTHER_FORMATS.items():
-        if name in given:
-            raise ConfigError(f"unknown option {name}: {instead}")
+def _unknown_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Options that no one here knows. Raises ConfigError for one that is likely a slip."""
+    known = [*_BY_LOWER_CASE, f"{PREFIX}bootstrap.servers", f"{PREFIX}group.id"]
+    unknown = []
     for name in given:
-        if name.startswith(_KAFKA) or name.lower() in _BY_LOWER_CASE:
+        lower = name.lower()
+        if lower.startswith(PREFIX) or lower in _BY_LOWER_CASE or lower in _OF_OTHERS:
             continue
-        known = [*_BY_LOWER_CASE, *(f"{_KAFKA}{each}" for each in ("bootstrap.servers", "group.id"))]
-        # The most common mistake: a Kafka setting without its prefix.
-        prefixed = f"{_KAFKA}{name.lower()}"
-        if ConsumerConfig.knows(name.lower()):
-            raise ConfigError(f"unknown option {name}: Kafka's settings begin with kafka., use {prefixed}")
-        hint = did_you_mean(name.lower(), known, show=lambda near: _BY_LOWER_CASE.get(near, near), cutoff=0.3)
-        raise ConfigError(f"unknown option {name}{hint and ': '}{hint}")
+        if ConsumerConfig.knows(lower):  # the most common mistake
+            raise ConfigError(
+                f"unknown option {name}: Kafka's settings begin with {PREFIX}, use {PREFIX}{lower}"
+            )
+        if hint := did_you_mean(lower, known, show=lambda near: _BY_LOWER_CASE.get(near, near), cutoff=SLIP):
+            raise ConfigError(f"unknown option {name}: {hint}")
+        unknown.append(name)
+    return tuple(unknown)
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """Raise ConfigError for options that are wrong in a batch and in a stream: Spark asks before it knows."""
+    if any(name.startswith("option.") for name in given):  # how CREATE TABLE keeps them
+        raise ConfigError(
+            "Spark does not pass a table's options to Python sources: use CREATE TEMPORARY VIEW instead"
+        )
+    try:
+        read_options(given, streaming=False)
+    except ConfigError as error:
+        try:
+            read_options(given, streaming=True)
+        except ConfigError:
+            raise error from None
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
@@ -245,42 +257,29 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Read and check all options. Raises ConfigError that says what to do."""
-    check_names(given)
+    unknown = _unknown_names(given)
     lower = _lower_case(given)
     without_effect = "batches" if streaming else "streams"
-    ignored = tuple(
+    misplaced = tuple(
         option.name
         for option in OPTIONS.values()
         if option.only == without_effect and option.name.lower() in lower
     )
-    if streaming and ignored:
-        raise ConfigError(f"{ignored[0]} is for batches: a stream has no end, leave it out")
+    if streaming and misplaced:
+        raise ConfigError(f"{misplaced[0]} is for batches: a stream has no end, leave it out")
     found = {name: option.of(lower) for name, option in OPTIONS.items()}
-    kafka = {name.removeprefix(_KAFKA): text for name, text in given.items() if name.startswith(_KAFKA)}
-    if found["client_id"] is not None:
-        kafka.setdefault("client.id", found["client_id"])
-    group_id = _consumer_config(kafka).group_id
-    kafka.pop("group.id", None)
-    options = SourceOptions(streaming=streaming, settings=kafka, group_id=group_id, ignored=ignored, **found)
+    kafka = {name.removeprefix(PREFIX): text for name, text in lower.items() if name.startswith(PREFIX)}
+    settings, group_id, unused = read_kafka_settings(kafka)
+    ignored = (*unknown, *misplaced, *unused)
+    options = SourceOptions(
+        streaming=streaming, settings=settings, group_id=group_id, ignored=ignored, **found
+    )
     _check(options)
     return options
 
 
 def _lower_case(given: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in given.items()}
-
-
-def _consumer_config(kafka: Mapping[str, str]) -> ConsumerConfig:
-    """Check the ``kafka.`` options as a consumer checks its settings."""
-    for name, instead in _REFUSED.items():
-        if name in kafka:
-            raise ConfigError(f"{_KAFKA}{name} cannot be set: {instead}")
-    if "bootstrap.servers" not in kafka:
-        raise ConfigError("the option kafka.bootstrap.servers is missing: name a broker, as host:port")
-    try:
-        return ConsumerConfig.from_settings(kafka, {})
-    except ConfigError as error:
-        raise ConfigError(f"in the options that begin with kafka.: {error}") from error
 
 
 def _check(options: SourceOptions) -> None:

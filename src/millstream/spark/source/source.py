@@ -6,7 +6,6 @@ when Spark asks for a plan, and close again.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -21,16 +20,14 @@ from millstream.spark.reading import schema
 from millstream.spark.runtime.shipping import archive_name
 from millstream.spark.source.bounds import batch_ranges
 from millstream.spark.source.client import SourceClient
-from millstream.spark.source.options import SourceOptions, check_names, includes_headers, read_options
+from millstream.spark.source.options import SourceOptions, check_options, includes_headers, read_options
 from millstream.spark.source.stream import StreamReader
-from millstream.spark.source.tasks import RangeReader
+from millstream.spark.source.tasks import RangeReader, warn_of_ignored
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-log = logging.getLogger("millstream.spark")
 
 
 def register(spark: SparkSession) -> None:
@@ -63,8 +60,7 @@ class BatchReader(DataSourceReader):
     @_errors_in_a_sentence()
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        for name in options.ignored:
-            log.warning("%s has no effect in a batch", name)
+        warn_of_ignored(options)
         with closing(SourceClient(options)) as client:
             now = client.offsets(*client.require())
             ranges, losses = batch_ranges(options, now, client)
@@ -78,11 +74,9 @@ class BatchReader(DataSourceReader):
 class MillstreamSource(DataSource):
     """``spark.read.format("millstream")`` and ``spark.readStream.format("millstream")``."""
 
-    @_errors_in_a_sentence()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._given: Mapping[str, str] = dict(options)
-        check_names(self._given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restore, (archive_name(), self._given)
@@ -93,6 +87,8 @@ class MillstreamSource(DataSource):
 
     @_errors_in_a_sentence()
     def schema(self) -> str:
+        """The columns. Spark asks for them at ``load()``: the first moment to refuse options."""
+        check_options(self._given)
         return schema.ddl(headers=includes_headers(self._given))
 
     @_errors_in_a_sentence()

@@ -28,7 +28,7 @@ from millstream.spark.planning.ranges import ranges_between
 from millstream.spark.source import bounds
 from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import SourceOptions
-from millstream.spark.source.tasks import RangeReader
+from millstream.spark.source.tasks import RangeReader, warn_of_ignored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def client(self) -> SourceClient:
         if self._client is None:
+            warn_of_ignored(self._options)
             self._client = SourceClient(self._options)
         return self._client
 

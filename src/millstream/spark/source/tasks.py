@@ -57,3 +57,10 @@ class RangeReader:
             raise lost_error(losses)
         for loss in losses:
             log.warning("lost and skipped: %s", loss)
+
+
+def warn_of_ignored(options: SourceOptions) -> None:
+    """Name the options that have no effect, in one warning."""
+    if options.ignored:
+        kind = "stream" if options.streaming else "batch"
+        log.warning("these options have no effect in this %s: %s", kind, ", ".join(options.ignored))

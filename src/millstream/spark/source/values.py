@@ -69,6 +69,8 @@ def read_topics(text: str) -> tuple[str, ...]:
 
 def read_pattern(text: str) -> str:
     """Read a regular expression."""
+    if not text:
+        raise ValueError("must not be empty")
     try:
         re.compile(text)
     except re.error as error:
