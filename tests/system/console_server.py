@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from millstream.console.console import Console, ConsoleSettings
 from millstream.console.login.login import Login
@@ -20,6 +22,7 @@ from millstream.console.web.tls import TlsFiles, serving_context
 from tests.kafka.logins import settings_of
 from tests.waiting import SECONDS, until
 
+PASSWORD: Final = "correct horse"
 VOID: Final = {"meta", "link", "input", "path", "br", "img"}
 """Elements without an end."""
 
@@ -151,6 +154,37 @@ class Served:
         until(looked, "two rounds of the sampler")
 
 
+class Browser:
+    """Keeps cookies, and sends what browsers send."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.cookies: dict[str, str] = {}
+        scheme = "http" if served.trusts is None else "https"
+        self.origin = f"{scheme}://127.0.0.1:{served.port}"
+
+    def send(self, path: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
+        given = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        body, method = None, "GET"
+        if form is not None:
+            given |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
+            body, method = urlencode(form), "POST"
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = self.served.get(path, method=method, body=body, headers=given)
+        for cookie in answer.cookies:
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.cookies[name] = value.strip('"')
+        return answer
+
+    def csrf(self, path: str = "/login") -> str:
+        found = re.search(r'name="csrf" value="([^"]+)"', self.send(path).text)
+        assert found is not None
+        return found[1]
+
+    def log_in(self, user: str = "ann", password: str = PASSWORD, **more: str) -> Answer:
+        return self.send("/login", {"csrf": self.csrf(), "user": user, "password": password, **more})
+
+
 @contextmanager
 def serving(
     servers: str,
@@ -159,6 +193,7 @@ def serving(
     login: Login | None = None,
     tls: TlsFiles | None = None,
     trusts: ssl.SSLContext | None = None,
+    local_only: bool = True,
     **settings: Any,
 ) -> Iterator[Served]:
     """A console that looks at these brokers, until the block ends."""
@@ -167,7 +202,7 @@ def serving(
     port = listener.getsockname()[1]
     access = None if login is None else ConsoleAccess(login, port, has_tls=tls is not None)
     context = None if tls is None else serving_context(tls)
-    server = ConsoleServer(console, local_only=True, access=access, tls=context)
+    server = ConsoleServer(console, local_only=local_only, access=access, tls=context)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from starlette.routing import Mount, Route
@@ -22,11 +21,10 @@ from millstream.console.login.users import StoredPassword, Users, remove_user, s
 from millstream.console.web.access import AccessGuard, ConsoleAccess
 from millstream.console.web.app import application
 from millstream.console.web.tls import TlsFiles
-from tests.system.console_server import Answer, Served, serving
+from tests.system.console_server import PASSWORD, Answer, Browser, Served, serving
 from tests.system.secured import Certificates, make_certificates
 from tests.waiting import SECONDS, until
 
-PASSWORD = "correct horse"
 TOKEN = "a-token-of-many-characters"
 
 
@@ -55,36 +53,6 @@ def served(
     tls = TlsFiles(certificates.server, certificates.server)
     with serving(millstream_broker.bootstrap_servers, login=login, tls=tls, trusts=trusts) as served:
         yield served
-
-
-class Browser:
-    """Keeps cookies, and sends what browsers send."""
-
-    def __init__(self, served: Served) -> None:
-        self.served = served
-        self.cookies: dict[str, str] = {}
-        self.origin = f"https://127.0.0.1:{served.port}"
-
-    def send(self, path: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
-        given = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
-        body, method = None, "GET"
-        if form is not None:
-            given |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
-            body, method = urlencode(form), "POST"
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        answer = self.served.get(path, method=method, body=body, headers=given)
-        for cookie in answer.cookies:
-            name, _, value = cookie.partition(";")[0].partition("=")
-            self.cookies[name] = value.strip('"')
-        return answer
-
-    def csrf(self, path: str = "/login") -> str:
-        found = re.search(r'name="csrf" value="([^"]+)"', self.send(path).text)
-        assert found is not None
-        return found[1]
-
-    def log_in(self, user: str = "ann", password: str = PASSWORD, **more: str) -> Answer:
-        return self.send("/login", {"csrf": self.csrf(), "user": user, "password": password, **more})
 
 
 def authorized(served: Served, path: str, token: str = TOKEN) -> Answer:

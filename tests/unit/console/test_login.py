@@ -32,12 +32,12 @@ def test_users_are_kept_hashed_and_for_their_owner_only(
     assert main(["console-user", "add", "ann", "--users", str(file)]) == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "correct horse" not in file.read_text()
-    stored = Users(file).password_of("ann")
+    stored = Users(file).all()["ann"]
     assert stored.matches("correct horse")
     assert not stored.matches("correct horsE")
     type_password(monkeypatch, "another horse")
     assert main(["console-user", "add", "ann", "--users", str(file)]) == 0
-    assert Users(file).password_of("ann").matches("another horse")
+    assert Users(file).all()["ann"].matches("another horse")
     capsys.readouterr()
     assert main(["console-user", "list", "--users", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ["ann"]
@@ -50,15 +50,15 @@ def test_users_are_kept_hashed_and_for_their_owner_only(
 def test_one_password_has_another_hash_for_each_user(tmp_path: Path) -> None:
     for user in ("ann", "bob"):
         set_user(tmp_path / "users.json", user, "correct horse")
-    ann, bob = (Users(tmp_path / "users.json").password_of(user) for user in ("ann", "bob"))
+    ann, bob = (Users(tmp_path / "users.json").all()[user] for user in ("ann", "bob"))
     assert ann.salt != bob.salt and ann.digest != bob.digest
 
 
 def test_an_unknown_user_costs_as_much_as_a_known_one(tmp_path: Path) -> None:
     set_user(tmp_path / "users.json", "ann", "correct horse")
     users = Users(tmp_path / "users.json")
-    assert users.password_of("eve").cost == users.password_of("ann").cost
-    assert not users.password_of("eve").matches("")
+    assert users.nobody.cost == users.all()["ann"].cost
+    assert not users.nobody.matches("")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,13 @@ class AccessOptions:
         from millstream.console.login.login import Login
         from millstream.console.login.users import Users, users_file
 
-        return Login.configured(Users(self.users or users_file()), self.bearer_token)
+        login = Login.configured(Users(self.users or users_file()), self.bearer_token)
+        if login is None and self.users is not None:
+            raise UsageError(
+                f"--users {self.users} holds no users, and without any there is no login: add one with "
+                f"'millstream console-user add NAME --users {self.users}'"
+            )
+        return login
 
     def tls(self) -> TlsFiles | None:
         """The files of the certificate; None without TLS."""

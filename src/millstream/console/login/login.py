@@ -9,13 +9,14 @@ import ipaddress
 import logging
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.console.background import on_a_thread
 from millstream.console.login.attempts import Attempts
 from millstream.console.login.sessions import Sessions
-from millstream.console.login.users import MAX_PASSWORD, Users
+from millstream.console.login.users import MAX_PASSWORD, StoredPassword, Users
 from millstream.errors import ConfigError
 from millstream.security.references import resolve
 from millstream.terminal.outcome import CommandError, UsageError
@@ -87,7 +88,7 @@ class Login:
             raise TooManyAttemptsError(wait_s)
         for attempts, key in keys:
             attempts.count(key, now_s)
-        stored = self._users.password_of(user)
+        stored = self._known_users().get(user, self._users.nobody)
         self._waiting += 1
         try:
             async with self._room:
@@ -111,11 +112,7 @@ class Login:
         found = self._sessions.find(token, asyncio.get_running_loop().time())
         if found is None:
             return None
-        try:
-            is_still_there = self._users.all().get(found.user) == found.password
-        except CommandError as error:
-            log.error("no one can be logged in to the console: %s", error)
-            return None
+        is_still_there = self._known_users().get(found.user) == found.password
         return Viewer(found.user, found.csrf) if is_still_there else None
 
     def by_bearer(self, token: str, address: str) -> Viewer | None:
@@ -127,6 +124,14 @@ class Login:
             return Viewer("bearer token")
         self._by_address.count(key, now_s)
         return None
+
+    def _known_users(self) -> Mapping[str, StoredPassword]:
+        """The users; none while their file is damaged."""
+        try:
+            return self._users.all()
+        except CommandError as error:
+            log.error("no one can be logged in to the console: %s", error)
+            return {}
 
     def _bearer_token(self) -> str | None:
         assert self._reference is not None, "the caller has asked"

@@ -61,7 +61,8 @@ class Users:
         self._path = path
         self._seen: object = None
         self._known: Mapping[str, StoredPassword] = {}
-        self._nobody = StoredPassword(secrets.token_bytes(16), secrets.token_bytes(32))
+        self.nobody = StoredPassword(secrets.token_bytes(16), secrets.token_bytes(32))
+        """For unknown users: no password has this hash."""
 
     def all(self) -> Mapping[str, StoredPassword]:
         """All users. Raises CommandError for a damaged file."""
@@ -76,10 +77,6 @@ class Users:
             self._known = _parsed(self._path, read_private(self._path))
             self._seen = seen
         return self._known
-
-    def password_of(self, name: str) -> StoredPassword:
-        """The stored password of a user; for an unknown one, a hash that no password has."""
-        return self.all().get(name, self._nobody)
 
 
 def users_file() -> Path:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -145,7 +145,9 @@ class LoginPages:
         if token is None:
             return self._form(following, "Wrong user or password.", 401)
         response = RedirectResponse(following, 303)
-        self._set(response, self._cookie, token, SESSION_SECONDS)
+        # Behind a proxy with TLS the console does not see the TLS, but the browser says so.
+        is_secure = request.headers.get("origin", "").startswith("https://")
+        self._set(response, self._cookie, token, SESSION_SECONDS, is_secure=is_secure)
         self._set(response, self._form_cookie, "", 0)
         return response
 
@@ -166,9 +168,12 @@ class LoginPages:
         self._set(response, self._form_cookie, csrf, SESSION_SECONDS)
         return response
 
-    def _set(self, response: Response, name: str, value: str, seconds: int) -> None:
+    def _set(
+        self, response: Response, name: str, value: str, seconds: int, *, is_secure: bool = False
+    ) -> None:
+        is_secure = is_secure or self._has_tls
         response.set_cookie(
-            name, value, max_age=seconds, path="/", secure=self._has_tls, httponly=True, samesite="strict"
+            name, value, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="strict"
         )
 
 
@@ -183,9 +188,9 @@ def is_own_origin(request: Request) -> bool:
     origin = request.headers.get("origin")
     if origin is None:
         return request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-    parts = urlsplit(origin)
-    is_secure_enough = parts.scheme == "https" or request.url.scheme == "http"
-    return bool(parts.netloc) and is_secure_enough and parts.netloc == request.headers.get("host")
+    scheme, _, host = origin.partition("://")
+    is_secure_enough = scheme == "https" or (scheme == "http" and request.scope["scheme"] == "http")
+    return bool(host) and is_secure_enough and host == request.headers.get("host")
 
 
 async def _form_of(request: Request) -> dict[str, str]:
@@ -207,7 +212,8 @@ async def _form_of(request: Request) -> dict[str, str]:
 def _ask_for_login(request: Request) -> Response:
     if wants_json(request):
         return ReadableJson({"error": _LOG_IN}, 401, _BEARER)
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    query = request.scope["query_string"].decode("latin-1")
+    asked = quote(request.scope["path"]) + (f"?{query}" if query else "")
     following = (
         "" if asked == "/" or request.method not in ("GET", "HEAD") else f"?next={quote(asked, safe='')}"
     )

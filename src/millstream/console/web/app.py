@@ -108,7 +108,7 @@ class _ErrorResponses:
         sentence = "There is nothing at this address."
         if not wants_json(request):
             return self._message(request, "No such page", sentence, 404)
-        near = nearest(request.url.path, _LISTS, count=3)
+        near = nearest(request.scope["path"], _LISTS, count=3)
         return ReadableJson({"error": sentence, "near": near}, status_code=404)
 
     async def only_get(self, request: Request, error: Exception) -> Response:
@@ -120,7 +120,7 @@ class _ErrorResponses:
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """A bug of the console."""
-        log.error("the console failed at %s", request.url.path, exc_info=error)
+        log.error("the console failed at %s", request.scope["path"], exc_info=error)
         if wants_json(request):
             sentence = "The console failed: see its log, and please report it."
             return ReadableJson({"error": sentence}, status_code=500)

@@ -36,7 +36,7 @@ class ReadableJson(JSONResponse):
 
 def wants_json(request: Request) -> bool:
     """Whether a request is for a JSON address, existing or not."""
-    path = request.url.path
+    path = request.scope["path"]
     return path in ("/api", "/healthz") or path.startswith("/api/")
 
 

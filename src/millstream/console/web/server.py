@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from millstream.console.console import Console, ConsoleSettings
 from millstream.console.login.login import Login
 from millstream.console.web.access import ConsoleAccess
 from millstream.console.web.app import application
+from millstream.console.web.connections import ConsoleConnection
 from millstream.console.web.guards import is_loopback
 from millstream.console.web.tls import TlsFiles, serving_context
 from millstream.settings import Address
@@ -27,6 +29,7 @@ _GRACE_SECONDS: Final = 1
 """For responses being sent when the console stops; requests that wait for brokers end at once."""
 _KEEP_ALIVE_SECONDS: Final = 30
 _MOST_CONNECTIONS: Final = 500
+_HANDSHAKE_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class ConsoleServer(uvicorn.Server):
         self._console = console
         config = uvicorn.Config(
             application(console, local_only=local_only, access=access),
-            http="h11",
+            http=ConsoleConnection,
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -72,8 +75,22 @@ class ConsoleServer(uvicorn.Server):
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
         config.load()
-        config.ssl = tls
+        self._tls = tls
         super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve these sockets. The base class would wait a minute for each TLS handshake."""
+        await super().startup(sockets=[])
+        loop, handshake_s = asyncio.get_running_loop(), None if self._tls is None else _HANDSHAKE_SECONDS
+        for listener in sockets or ():
+            self.servers.append(
+                await loop.create_server(
+                    self._connection, sock=listener, ssl=self._tls, ssl_handshake_timeout=handshake_s
+                )
+            )
+
+    def _connection(self) -> ConsoleConnection:
+        return ConsoleConnection(self.config, self.server_state, self.lifespan.state)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop. The base class raises the signal again once all is closed."""
