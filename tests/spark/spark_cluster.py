@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ class Standalone:
     address: str
     master: Process
     workers: list[Process] = field(default_factory=list)
+    add_worker: Callable[[], None] = lambda: None
+    """Start one more worker, and wait until the master knows it."""
 
 
 def python_without_millstream(place: Path) -> str:
@@ -130,13 +132,20 @@ def standalone(
         master = start("master", "master.Master", "127.0.0.1", "--port", str(port))
         cluster = Standalone(f"spark://127.0.0.1:{port}", master)
         wait_for_line(place, "master", "I have been elected leader", master)
-        for number in range(workers):
-            name = f"worker-{number}"
+
+        def begin_worker() -> tuple[str, Process]:
+            name = f"worker-{len(cluster.workers)}"
             own = ("--cores", "1", "--memory", memory, "--work-dir", str(place / name))
-            host = hosts[number % len(hosts)]
+            host = hosts[len(cluster.workers) % len(hosts)]
             cluster.workers.append(start(name, "worker.Worker", host, *own, cluster.address))
-        for number, worker in enumerate(cluster.workers):
-            wait_for_line(place, f"worker-{number}", "Successfully registered with master", worker)
+            return name, cluster.workers[-1]
+
+        def known(name: str, worker: Process) -> None:
+            wait_for_line(place, name, "Successfully registered with master", worker)
+
+        cluster.add_worker = lambda: known(*begin_worker())
+        for name, worker in [begin_worker() for _ in range(workers)]:  # at the same time
+            known(name, worker)
         yield cluster
 
 

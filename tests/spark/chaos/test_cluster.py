@@ -98,6 +98,7 @@ class Trial:
         self._topic = topic
         self._group = group
         self._admin = admin
+        self.notes: list[str] = []
         self._litter = set() if isinstance(place, DeltaPlace) else place.litter()
 
     def begin(self, route: str, **fault: Any) -> None:
@@ -131,6 +132,7 @@ class Trial:
         assert ranges == [(partition, 0, EACH) for partition in range(PARTITIONS)]
         assert_exact(self.place, self._servers, self._topic)
         assert_settled(self._admin, self._group, self._topic, self.place)
+        self.notes = report["notes"]
 
     def litter(self) -> set[str]:
         """What attempts left, besides what was there before."""
@@ -174,6 +176,7 @@ def test_an_executor_is_killed(trial: Trial, route: str) -> None:
     trial.kill(victim.executor)
     trial.assert_exact()
     assert trial.others(victim)
+    assert any("and ran its tasks again" in note for note in trial.notes), trial.notes
 
 
 @THE_OTHERS

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.errors import MillstreamError
 from millstream.spark.load.pipeline import jobs
+from millstream.spark.load.pipeline.cluster import cores_of
 from millstream.spark.load.pipeline.pipeline import Pipeline
 from millstream.spark.load.settings import Shaping
 from millstream.spark.planning.ranges import OffsetRange
@@ -53,7 +54,7 @@ def test_pieces_are_parts_of_partitions(bench: Bench) -> None:
     bench.send([b"%d" % number for number in range(100)])
     pieces = list(OffsetRange(bench.topic, 0, 10, 90).split(20))
     results = bench.results(Shaping(), pieces)
-    cores = jobs.cores_of(bench.spark)
+    cores = cores_of(bench.spark)
     assert [(result.piece, result.records, result.written.rows) for result in results] == [
         (None, 80 // cores, 80 // cores)
     ] * cores, "a task and an output for each core, not for each piece"

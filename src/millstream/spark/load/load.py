@@ -16,6 +16,7 @@ from millstream.spark.load.decisions.starts import Rules
 from millstream.spark.load.declarations import parameter_list, taking
 from millstream.spark.load.engine.background import BackgroundValue
 from millstream.spark.load.engine.clients import ClientSettings
+from millstream.spark.load.engine.context import RunContext
 from millstream.spark.load.engine.interruptible_admin import InterruptibleAdmin
 from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.planning import Aligned, Planner
@@ -26,7 +27,7 @@ from millstream.spark.load.engine.requirements import (
     check_tables,
     tables_for,
 )
-from millstream.spark.load.engine.run import LoadRun, RunContext
+from millstream.spark.load.engine.run import LoadRun
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.engine.watching import LoadSnapshot

@@ -13,8 +13,9 @@ from millstream.model import RESET_METADATA, OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.cycles import Bounds
 from millstream.spark.load.decisions.starts import Rules
 from millstream.spark.load.engine import retries as failing
+from millstream.spark.load.engine.context import RunContext
 from millstream.spark.load.engine.planning import Planner
-from millstream.spark.load.engine.run import LoadRun, RunContext
+from millstream.spark.load.engine.run import LoadRun
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
 from millstream.spark.load.engine.topics import LoadedTopics
 from millstream.spark.load.pipeline.fused import PieceResult
@@ -103,6 +104,8 @@ class FakePipeline:
 
     def __init__(self) -> None:
         self.runs = 0
+        self.pieces: list[int] = []
+        self.described: list[dict[str, str | None]] = []
 
     def interrupt(self, spark: Any, tag: str) -> None:
         """There is nothing to interrupt."""
@@ -111,8 +114,29 @@ class FakePipeline:
         self, spark: Any, settings: Mapping[str, object], pieces: Sequence[OffsetRange], writer: Any, tag: str
     ) -> list[PieceResult]:
         self.runs += 1
+        self.pieces.append(len(pieces))
+        self.described.append(dict(spark.sparkContext.properties))
         rows = [piece.offsets for piece in pieces]
         return [PieceResult(index, Written(n, 0, n, 1, b""), n) for index, n in enumerate(rows)]
+
+
+class FakeSpark:
+    """Spark's context on one machine."""
+
+    def __init__(self) -> None:
+        self.master = "local[2]"
+        self.defaultParallelism = 2
+        self.conf: dict[str, str] = {}
+        self.properties: dict[str, str | None] = {}
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        return self.conf
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802
+        self.properties[name] = value
 
 
 class Stage:
@@ -128,6 +152,7 @@ class Stage:
         self.compact_bytes: int | None = None
         self.on_recreated = "fail"
         self.retry_seconds = failing.SECONDS_ONCE
+        self.spark = FakeSpark()
 
     def observe(self, point: Point, detail: Detail) -> None:
         self.at.get(point, lambda: None)()
@@ -146,7 +171,7 @@ class Stage:
             compact_bytes=self.compact_bytes,
             retry_seconds=self.retry_seconds,
         )
-        spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+        spark = SimpleNamespace(sparkContext=self.spark)
         planner = Planner(rules, topics, as_sink(self.sink))
         return LoadRun(context, lambda: spark, cast("Any", self.member), planner, self.stop)
 
@@ -254,3 +279,39 @@ def test_failures_that_idle_times_lie_between_do_not_add_up(stage: Stage) -> Non
     stage.at[Point.PLANNING] = flaky
     assert stage.run().forever(every=0).stopped
     assert plans > 3 * failing.TRIES_CONTINUOUS
+
+
+def test_executors_that_come_late_are_used(stage: Stage) -> None:
+    """Spark counts two cores before any executor is there; the cycle after they came uses them."""
+    stage.brokers = FakeBrokers({"orders": (ID, [(0, 20_000_000)])})
+    stage.member = FakeMember(stage.brokers, stage.stop)
+
+    def come() -> None:
+        stage.spark.defaultParallelism = 8
+
+    stage.at[Point.TASKS_DONE] = come
+    stage.run().once()
+    assert stage.sink.committed == [(0, 10_000_000), (10_000_000, 20_000_000)]
+    assert stage.pipeline.pieces == [4, 8]
+
+
+def test_dynamic_allocation_gets_tasks_for_the_executors_that_may_come(stage: Stage) -> None:
+    """It adds executors only for tasks that wait."""
+    stage.brokers = FakeBrokers({"orders": (ID, [(0, 1_000_000)])})
+    stage.member = FakeMember(stage.brokers, stage.stop)
+    stage.spark.conf = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.maxExecutors": "5",
+        "spark.executor.cores": "2",
+    }
+    stage.run().once()
+    assert stage.pipeline.pieces == [10]
+
+
+def test_jobs_are_named_in_sparks_ui(stage: Stage) -> None:
+    stage.spark.properties["spark.job.description"] = "mine"
+    stage.run().once()
+    (shown,) = stage.pipeline.described
+    assert shown["spark.jobGroup.id"] == "millstream load g"
+    assert str(shown["spark.job.description"]).endswith(": orders-0 [0, 10)")
+    assert stage.spark.properties == {"spark.jobGroup.id": None, "spark.job.description": "mine"}

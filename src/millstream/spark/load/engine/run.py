@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -21,26 +21,24 @@ from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from millstream.spark.load.decisions.cycles import (
     Backlog,
-    Bounds,
     Throughput,
     budget,
-    pieces_of,
     ranges_of,
     within_bytes,
 )
+from millstream.spark.load.engine.context import RunContext
 from millstream.spark.load.engine.joining import FOR_GROUP, JOINING, GroupJoin
 from millstream.spark.load.engine.members import LoadMember
 from millstream.spark.load.engine.planning import LoadPlan, Planner
-from millstream.spark.load.engine.retries import SECONDS_ONCE, RetryBudget
+from millstream.spark.load.engine.retries import RetryBudget
 from millstream.spark.load.engine.stopping import StoppedError, StopRequest
-from millstream.spark.load.engine.watching import LoadSnapshot, TaskWatch
-from millstream.spark.load.pipeline.fused import PieceResult
-from millstream.spark.load.pipeline.jobs import JobInterruptedError, cores_of
-from millstream.spark.load.pipeline.pipeline import Pipeline
-from millstream.spark.load.points import Detail, Observer, Point, ignore
+from millstream.spark.load.engine.tasks import CycleTasks
+from millstream.spark.load.engine.watching import LoadSnapshot
+from millstream.spark.load.pipeline.jobs import JobInterruptedError
+from millstream.spark.load.points import Detail, Point
 from millstream.spark.load.report import LoadReport, Tally
 from millstream.spark.planning.ranges import OffsetRange
-from millstream.spark.sinks.base import Cycle, ProgressConflictError, Sink, Written
+from millstream.spark.sinks.base import Cycle, ProgressConflictError, Written
 from millstream.spark.sinks.capabilities import names_of
 
 log = logging.getLogger("millstream.spark.load")
@@ -52,23 +50,6 @@ _FEW_OFFSETS: Final = 1_000
 """A cycle of at most this many offsets is small, however large each record is."""
 _COMPACT_CYCLES: Final = 16
 """How many cycles a continuous load commits before it joins their files."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What a run works with, from the settings of its load."""
-
-    group_id: str
-    sink: Sink
-    pipeline: Pipeline
-    task_settings: Mapping[str, object]
-    bounds: Bounds
-    observer: Observer = ignore
-    watched: bool = False
-    compact_bytes: int | None = None
-    read_committed: bool = False
-    retry_seconds: float = SECONDS_ONCE
-    """How long transient failures are retried."""
 
 
 class CycleAborted(Exception):  # noqa: N818 - not an error
@@ -88,17 +69,13 @@ class LoadRun:
     ) -> None:
         """``session`` waits for Spark, which may still be starting; it is called when there is work."""
         self._context = context
-        self._session = session
-        self._spark: Any = None
-        self._cores = 1
+        self._tasks = CycleTasks(context, session)
         self._member = member
         self._planner = planner
         self._stop = stop
         self._began = time.monotonic()
         self._tally = Tally(LoadReport(context.group_id, context.sink.name))
         self._throughput = Throughput()
-        self._watch: TaskWatch | None = None
-        self._under_way = 0
         self._lag = 0
         self._losses = 0
         self._state = JOINING
@@ -190,18 +167,18 @@ class LoadRun:
     def _ranges(self, plan: LoadPlan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
         """The ranges of the next cycle."""
         bounds, rates = self._context.bounds, self._throughput
-        ranges = ranges_of(backlogs, budget(bounds, rates, self._cores))
+        cores = self._tasks.cores
+        ranges = ranges_of(backlogs, budget(bounds, rates, cores))
         if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
             return ranges  # not worth a query
-        return within_bytes(ranges, bounds, rates, self._cores, self._planner.sizes(plan))
+        return within_bytes(ranges, bounds, rates, cores, self._planner.sizes(plan))
 
     def _need_spark(self) -> None:
-        if self._spark is None:
+        if not self._tasks.has_spark:
             self._state = "starting Spark"
-            began = time.monotonic()
-            self._spark = self._session()
-            self._tally.so_far = replace(self._tally.so_far, spark_seconds=time.monotonic() - began)
-            self._cores = cores_of(self._spark)
+        waited = self._tasks.prepare()
+        if waited:
+            self._tally.so_far = replace(self._tally.so_far, spark_seconds=waited)
 
     # ---- planning
 
@@ -250,7 +227,7 @@ class LoadRun:
         cycle_id = _new_id()
         tag = f"millstream-load-{cycle_id}"
         partitions = frozenset(one.topic_partition for one in ranges)
-        if not self._member.hold(partitions, partial(self._context.pipeline.interrupt, self._spark, tag)):
+        if not self._member.hold(partitions, partial(self._tasks.interrupt, tag)):
             return
         if self._stop.is_requested:  # requested before there was a cycle to abort
             self._member.release()
@@ -269,7 +246,7 @@ class LoadRun:
                 raise
             log.info("cycle %s was aborted: %s", cycle_id, error)
         finally:
-            self._watch, self._under_way = None, 0
+            self._tally.add_notes(self._tasks.take_notes())
             self._member.release()
 
     def _abandon(self, cycle_id: str, written: Sequence[Written]) -> None:
@@ -284,7 +261,7 @@ class LoadRun:
         began = time.monotonic()
         advances = tuple(plan.advance(one.topic_partition, one.start, one.end) for one in ranges)
         detail = Detail(cycle_id, tuple(ranges))
-        results = self._run_tasks(ranges, detail, tag)
+        results = self._tasks.run(detail, tag)
         written += [result.written for result in results]
         detail = replace(
             detail, rows=sum(one.rows for one in written), rejected=sum(one.rejected for one in written)
@@ -305,23 +282,11 @@ class LoadRun:
         if self._commit_group({one.topic_partition: one.end for one in ranges}, cycle_id):
             self._context.observer(Point.GROUP_COMMITTED, detail)
 
-    def _run_tasks(self, ranges: Sequence[OffsetRange], detail: Detail, tag: str) -> list[PieceResult]:
-        context = self._context
-        pieces = pieces_of(ranges, self._cores)
-        context.observer(Point.TASKS_STARTED, detail)
-        arguments = (self._spark, context.task_settings, pieces, context.sink.writer(detail.cycle_id), tag)
-        if not context.watched:
-            return context.pipeline.run(*arguments)
-        with TaskWatch(self._spark, partial(context.observer, Point.TASKS_RUNNING, detail)) as self._watch:
-            self._under_way = sum(one.offsets for one in ranges)
-            return context.pipeline.run(*arguments)
-
     def _committed(self, detail: Detail, written: Sequence[Written], records: int, seconds: float) -> None:
         offsets = sum(one.offsets for one in detail.ranges)
         size = sum(one.size for one in written)
         self._throughput = self._throughput.after(offsets, size, seconds)
         self._offsets_done += offsets
-        self._under_way = 0
         self._lag = max(0, self._lag - offsets)
         self._retries.renew()
         self._tally.add(
@@ -382,10 +347,9 @@ class LoadRun:
 
     def snapshot(self) -> LoadSnapshot:
         """The current progress. From any thread."""
-        watch, under_way, joining = self._watch, self._under_way, self._joining
-        read = 0 if watch is None else int(watch.done * under_way)
+        joining, read = self._joining, self._tasks.read
         return LoadSnapshot(
-            state=self._state if joining is None else joining.state,
+            state=self._tasks.state or self._state if joining is None else joining.state,
             loaded=self._tally.so_far.loaded,
             rejected=self._tally.so_far.rejected,
             offsets_done=self._offsets_done + read,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.spark.load.decisions.cycles import shares_of
-from millstream.spark.load.pipeline.jobs import TaskFailedError, cores_of, is_connect
+from millstream.spark.load.pipeline.cluster import is_connect, slots_of
+from millstream.spark.load.pipeline.jobs import TaskFailedError
 from millstream.spark.load.pipeline.partitioning import Partitioning
 from millstream.spark.load.pipeline.work import Shaper, accepted, rejected_rows
 from millstream.spark.load.settings import Shaping
@@ -93,7 +94,7 @@ class FusedTask:
 
 def run(spark: Any, task: FusedTask) -> list[PieceResult]:
     """Distribute the pieces over tasks, and wait for all of them."""
-    shares = shares_of(task.pieces, cores_of(spark))
+    shares = shares_of(task.pieces, slots_of(spark))
     if not shares:
         return []
     found = None if is_connect(spark) else _run_plainly(spark, task, shares)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from millstream.errors import MillstreamError
+from millstream.spark.load.pipeline.cluster import is_connect
 from millstream.spark.planning.ranges import OffsetRange
 
 
@@ -62,20 +63,6 @@ _LOST: Final = re.compile(
 )
 """How Spark says that its processes died, more often than it retries tasks."""
 _INTERRUPTED: Final = re.compile(r"cancelled job tags?|OPERATION_CANCELED|cancelled part of", re.IGNORECASE)
-
-
-_CONNECT_CORES: Final = 8
-"""Assumed parallelism where Spark Connect does not report it: enough for small clusters."""
-
-
-def cores_of(spark: Any) -> int:
-    """How many tasks run at a time."""
-    return _CONNECT_CORES if is_connect(spark) else max(1, spark.sparkContext.defaultParallelism)
-
-
-def is_connect(spark: Any) -> bool:
-    """Whether the session uses Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 @contextmanager
