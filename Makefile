@@ -66,7 +66,7 @@ lock:
 	.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.cache/lock/bin/uv --no-config pip compile --quiet --upgrade --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		--extra avro --extra console --extra msk --extra postgres --extra spark --group dev --output-file requirements.lock pyproject.toml
+		--extra avro --extra console --extra msk --extra postgres --extra scan --extra spark --group dev --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from millstream.producer import Producer
+    from millstream.scanning.scan import scan
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "TimestampType",
     "TopicPartition",
     "__version__",
+    "scan",
 ]
 
 _HOMES = {
@@ -56,6 +58,7 @@ _HOMES = {
     "Records": "millstream.consumer",
     "TimestampType": "millstream.model",
     "TopicPartition": "millstream.model",
+    "scan": "millstream.scanning.scan",
 }
 
 

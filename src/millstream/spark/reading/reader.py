@@ -1,4 +1,4 @@
-"""Reads one range of one partition as Arrow record batches: what every task does.
+"""Reads one range of one partition: what every Spark task does, and every thread of a scan.
 
 The result depends on the range alone: a task that runs twice reads the same rows twice, or fails. Offsets
 without a record (compaction, transaction markers) are skipped; offsets that the log no longer has are data
@@ -11,6 +11,7 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.consumer import Consumer, Records
@@ -53,6 +54,10 @@ _LARGE_FETCHES: Final = {
 }
 _SHORT_WAITS: Final = {"fetch.max.wait.ms": 10}
 """A range is complete: only a fetch beyond its end waits, and the next task's fetch would wait for that."""
+_REMEDY: Final = (
+    "Start again from what is left (startingOffsets, or a reset of the group), or accept the loss with "
+    "failOnDataLoss=false"
+)
 _ALWAYS: Final = {
     "allow.auto.create.topics": "false",
     "auto.offset.reset": "none",
@@ -83,13 +88,40 @@ def read_range(
     if part.start >= part.end:
         return
     builder = BatchBuilder(part.topic, part.partition, chosen)
+    rules = ReadRules(batch_rows, fail_on_data_loss, stall_seconds, _REMEDY)
     with pool.borrowed(_settings(servers_settings, part)) as consumer:
-        for found in _RangeScan(consumer, part, batch_rows, fail_on_data_loss, stall_seconds).run():
+        for found in read_columns(consumer, part, rules):
             yield builder.build(found)
 
 
 def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, object]:
-    fetches = _LARGE_FETCHES if part.offsets > _SMALL else _SMALL_FETCHES
+    return range_settings(given, _LARGE_FETCHES if part.offsets > _SMALL else _SMALL_FETCHES)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """How ranges are read."""
+
+    batch_rows: int
+    """The most records at a time."""
+    fail_on_data_loss: bool
+    """Raise DataLostError, or log the loss and continue after it."""
+    stall_seconds: float
+    """Raise MillstreamTimeoutError if nothing arrives for this long."""
+    remedy: str
+    """What to do about lost data: the end of the error's sentence."""
+
+
+def read_columns(consumer: Consumer, part: OffsetRange, rules: ReadRules) -> Iterator[Sequence[Columns]]:
+    """Read exactly the records of ``part``, a poll at a time.
+
+    ``consumer`` has settings by ``range_settings``, and is assigned the partition.
+    """
+    return _RangeScan(consumer, part, rules).run()
+
+
+def range_settings(given: Mapping[str, object], fetches: Mapping[str, object]) -> dict[str, object]:
+    """The settings of a consumer that reads ranges; ``given`` counts before ``fetches``."""
     wanted = {name.replace("_", "."): value for name, value in given.items()}
     for name in ("group.id", "group.instance.id"):
         wanted.pop(name, None)
@@ -99,15 +131,11 @@ def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, objec
 class _RangeScan:
     """Moves a consumer through a range."""
 
-    def __init__(
-        self, consumer: Consumer, part: OffsetRange, batch_rows: int, fail_on_loss: bool, stall_seconds: float
-    ) -> None:
+    def __init__(self, consumer: Consumer, part: OffsetRange, rules: ReadRules) -> None:
         self._consumer = consumer
         self._part = part
         self._where = part.topic_partition
-        self._batch_rows = batch_rows
-        self._fail_on_loss = fail_on_loss
-        self._stall_seconds = stall_seconds
+        self._rules = rules
         self._position = part.start
         self._moved_at = self._checked_at = time.monotonic()
         self._lost_since: float | None = None
@@ -131,7 +159,7 @@ class _RangeScan:
                 self._check_progress()
 
     def _poll(self) -> Sequence[Columns]:
-        most = min(self._batch_rows, self._part.end - self._position)
+        most = min(self._rules.batch_rows, self._part.end - self._position)
         try:
             records: Records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=most)
         except OffsetOutOfRangeError:
@@ -172,10 +200,11 @@ class _RangeScan:
             return
         self._checked_at = now
         self._check_loss(now)
-        if now - self._moved_at > self._stall_seconds:
+        if now - self._moved_at > self._rules.stall_seconds:
             rest = OffsetRange(self._part.topic, self._part.partition, self._position, self._part.end)
+            seconds = self._rules.stall_seconds
             raise MillstreamTimeoutError(
-                f"nothing of {rest} came for {self._stall_seconds:.0f} seconds: {self._consumer.diagnose()}"
+                f"nothing of {rest} came for {seconds:.0f} seconds: {self._consumer.diagnose()}"
             )
 
     def _check_loss(self, now: float) -> None:
@@ -210,10 +239,9 @@ class _RangeScan:
     def _lose(self, up_to: int, reason: str) -> None:
         """The offsets up to ``up_to`` are gone: raise, or log that and continue after them."""
         gone = OffsetRange(self._part.topic, self._part.partition, self._position, up_to)
-        if self._fail_on_loss:
+        if self._rules.fail_on_data_loss:
             raise DataLostError(
-                f"{gone} cannot be read: {reason}. Start again from what is left (startingOffsets, or a "
-                "reset of the group), or accept the loss with failOnDataLoss=false",
+                f"{gone} cannot be read: {reason}. {self._rules.remedy}",
                 [(gone.topic, gone.partition, gone.start, gone.end)],
             )
         log.warning("%s is lost and skipped: %s", gone, reason)

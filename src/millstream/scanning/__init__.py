@@ -1,0 +1,1 @@
+"""``scan``: a range of a topic as Arrow record batches, without Spark."""
