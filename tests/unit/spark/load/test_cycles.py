@@ -92,6 +92,13 @@ def test_many_small_partitions_share_few_tasks() -> None:
     assert shares_of([], 2) == []
 
 
+def test_many_cores_do_not_make_many_files_of_little_work() -> None:
+    tiny = [part(number, 0, 20) for number in range(64)]
+    assert [len(share) for share in shares_of(tiny, 64)] == [16] * 4
+    some = [part(number, 0, 1_000) for number in range(64)]
+    assert len(shares_of(some, 64)) == 7
+
+
 @pytest.mark.parametrize(
     ("bounds", "pace", "expected"),
     [

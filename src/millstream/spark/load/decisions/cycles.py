@@ -16,6 +16,10 @@ _BYTES_PER_CORE: Final = 1 << 30
 """The same in bytes, for large records: a cycle that takes hours would lose all of its work when it fails."""
 _LEAST_PIECE: Final = 50_000
 """A smaller task costs more to start than it does work."""
+_LEAST_SHARE: Final = 10_000
+"""Each task writes a file: with fewer offsets it is better to share a task than to use another core."""
+_FEW_TASKS: Final = 4
+"""As many tasks are made of any pieces: few records may still be large ones."""
 _MOST_PIECE: Final = _PER_CORE // 2
 """A larger task that fails or lags behind costs too much of a cycle."""
 _UNKNOWN_BYTES: Final = 1024
@@ -132,9 +136,11 @@ def pieces_of(ranges: Sequence[OffsetRange], cores: int) -> list[OffsetRange]:
 
 def shares_of(pieces: Sequence[OffsetRange], cores: int) -> list[list[int]]:
     """Which pieces (indexes into the list) each task loads: as many tasks as keep all cores busy, of about
-    equal size. Small partitions share tasks and files.
+    equal size, but not more than there is work for. Small partitions share tasks and files.
     """
-    tasks = min(len(pieces), cores * _waves(sum(one.offsets for one in pieces), cores))
+    total = sum(one.offsets for one in pieces)
+    worthwhile = max(_FEW_TASKS, -(-total // _LEAST_SHARE))
+    tasks = min(len(pieces), cores * _waves(total, cores), worthwhile)
     shares: list[list[int]] = [[] for _ in range(tasks)]
     lightest = [(0, share) for share in range(tasks)]
     for place in sorted(range(len(pieces)), key=lambda place: -pieces[place].offsets):
