@@ -238,5 +238,17 @@ def test_a_streams_offset_is_the_same_text_whatever_its_order() -> None:
     assert StreamOffset.from_dict(one.to_dict()) == one
 
 
+def test_a_streams_offset_is_what_sparks_parser_reads() -> None:
+    """It, and lag listeners, go through the partitions of each topic: what is ours has none."""
+    written = StreamOffset({T0: 1, T1: 2}, {"t": "some-id"}, unstarted=True).to_dict()
+    assert {name: found for name, found in written.items() if found} == {"t": {"0": 1, "1": 2}}
+    assert all(type(found) is dict for found in written.values())
+
+
+def test_checkpoints_of_earlier_versions_can_be_read() -> None:
+    old = {"t": {"0": 1}, "#topic_ids": {"t": "some-id"}, "#unstarted": True}
+    assert StreamOffset.from_dict(old) == StreamOffset({T0: 1}, {"t": "some-id"}, unstarted=True)
+
+
 def test_checkpoints_of_sparks_source_can_be_read() -> None:
     assert StreamOffset.from_dict({"t": {"1": 7, "0": 3}}) == StreamOffset({T0: 3, T1: 7})

@@ -296,6 +296,14 @@ def test_what_is_slow_to_come_is_not_lost(
     assert looks[:6] == [None] * 6
 
 
+def test_a_topic_that_is_gone_is_no_stall(settings: dict[str, object], new_topic: NewTopic) -> None:
+    """``kafkaConsumer.pollTimeoutMs`` may be shorter than our own patience."""
+    gone = OffsetRange(f"{new_topic()}-gone", 0, 0, 20)
+    assert offsets(settings, gone, fail_on_data_loss=False, stall_seconds=1.0) == []
+    with pytest.raises(DataLostError, match="no longer exists"):
+        offsets(settings, gone, stall_seconds=1.0)
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_is_gone_has_lost_everything(
     settings: dict[str, object], new_topic: NewTopic, admin: Admin, fill: Fill

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,6 +110,10 @@ def test_a_batch_waits_for_enough_but_not_for_ever(
     limit = asked.reader.getDefaultReadLimit()
     assert limit == ReadMinRows(5)
     start = asked.start()
+    first = asked.next(start, limit)
+    assert asked.ranges(start, first) == [(topic, 0, 0, 3)], "the first batch does not wait"
+    start = first
+    fill(topic, 3)
     assert asked.next(start, limit) == start
     hasty = stream(topic, minOffsetsPerTrigger="5", maxTriggerDelay="0")
     assert hasty.next(start, limit) != start
@@ -209,6 +214,21 @@ def test_a_topic_that_is_not_there(stream: MakeStream, admin: Admin) -> None:
     assert "nowhere" not in admin.list_topics()
 
 
+def test_partitions_that_are_assigned_and_not_there_are_read_once_they_are(
+    new_topic: NewTopic, admin: Admin, fill: Fill, stream: MakeStream
+) -> None:
+    topic = new_topic()
+    fill(topic, 3)
+    asked = stream(assign=json.dumps({topic: [0, 1]}))
+    start = asked.start()
+    first = asked.next(start)
+    assert asked.ranges(start, first) == [(topic, 0, 0, 3)]
+    admin.create_partitions(topic, 2)
+    fill(topic, 2, partition=1)
+    second = asked.next(first)
+    assert asked.ranges(second, asked.next(second)) == [(topic, 1, 0, 2)]
+
+
 # -- what happens between batches
 
 
@@ -263,7 +283,9 @@ def test_a_topic_made_anew_is_recognised_by_its_id(
     assert lenient.ranges(first, lenient.next(first)) == [(topic, 0, 0, 30)], "none of the new is skipped"
 
 
-def test_a_topic_that_is_deleted(new_topic: NewTopic, admin: Admin, fill: Fill, stream: MakeStream) -> None:
+def test_a_topic_that_is_deleted(
+    new_topic: NewTopic, admin: Admin, fill: Fill, stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, other = new_topic(), new_topic()
     fill(topic, 10)
     both = f"{topic},{other}"
@@ -273,7 +295,65 @@ def test_a_topic_that_is_deleted(new_topic: NewTopic, admin: Admin, fill: Fill, 
     with pytest.raises(DataLostError, match="no longer exists"):
         stream(both).next(read)
     lenient = stream(both, failOnDataLoss="false")
+    assert lenient.next(read) == read, "its offsets are kept for a while: it may come back"
+    monkeypatch.setattr("millstream.spark.source.stream._KEEP_GONE_SECONDS", 0.0)
     assert topic not in lenient.next(read) and other in lenient.next(read)
+
+
+def test_a_stream_whose_topics_are_all_gone_stays_where_it_is(
+    new_topic: NewTopic, admin: Admin, fill: Fill, stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No ``{}`` in the checkpoint: after that, everything would be new and read again."""
+    monkeypatch.setattr("millstream.spark.source.stream._KEEP_GONE_SECONDS", 0.0)
+    topic = new_topic()
+    fill(topic, 10)
+    asked = stream(subscribePattern=f"^{topic}$", failOnDataLoss="false")
+    read = asked.next(asked.start())
+    with monkeypatch.context() as patch:
+        always(patch, "topics", ({}, []))  # the pattern matches nothing for a while
+        assert asked.next(read) == read
+    assert asked.next(read) == read
+    fill(topic, 5)
+    assert asked.ranges(read, asked.next(read)) == [(topic, 0, 10, 15)]
+    admin.delete_topics(topic)
+    assert asked.next(read) == read
+    admin.create_topic(topic, partitions=1)
+    fill(topic, 3)
+    first = asked.next(read)
+    assert asked.ranges(read, first) == []
+    assert asked.ranges(first, asked.next(first)) == [(topic, 0, 0, 3)]
+
+
+def test_a_pattern_without_topics_waits_for_them(new_topic: NewTopic, fill: Fill, stream: MakeStream) -> None:
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    asked = stream(subscribePattern=name, startingOffsets="latest")
+    start = asked.start()
+    assert start == {} and asked.next(start) == start, "no batch, and so no {} in the checkpoint"
+    topic = new_topic(name=name)
+    fill(topic, 3)
+    first = asked.next(start)
+    assert asked.ranges(first, asked.next(first)) == [(topic, 0, 0, 3)]
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_topic_that_is_deleted_after_a_batch_was_planned(
+    new_topic: NewTopic, admin: Admin, fill: Fill, stream: MakeStream, recreated: bool
+) -> None:
+    topic, other = new_topic(), new_topic()
+    fill(topic, 10)
+    fill(other, 5)
+    both = f"{topic},{other}"
+    asked = stream(both)
+    start = asked.start()
+    end = asked.next(start)
+    admin.delete_topics(topic)
+    if recreated:
+        admin.create_topic(topic, partitions=1)
+        fill(topic, 20)
+    with pytest.raises(DataLostError) as caught:
+        asked.ranges(start, end)
+    assert caught.value.ranges == ((topic, 0, 0, 10),)
+    assert stream(both, failOnDataLoss="false").ranges(start, end) == [(other, 0, 0, 5)]
 
 
 def test_retention_passes_the_start_of_a_planned_batch(
@@ -299,7 +379,7 @@ def test_a_poor_metadata_reply_is_not_taken_at_its_word(
     fill(topic, 5)
     asked = stream(topic)
     start = asked.start()
-    ids = {} if reply == "no topics" else {topic: start["#topic_ids"][topic]}
+    ids = {} if reply == "no topics" else dict(StreamOffset.from_dict(start).topic_ids)
     partitions = [TopicPartition(topic, 0)] if reply == "fewer partitions" else []
     answers = once(monkeypatch, "topics", (ids, partitions))
     end = asked.next(start)

@@ -85,6 +85,22 @@ def losses_of_topics(known: StreamOffset, now: ClusterOffsets) -> list[DataLoss]
     return losses
 
 
+def existing(
+    ranges: Iterable[OffsetRange], planned: StreamOffset, now: ClusterOffsets
+) -> tuple[list[OffsetRange], list[DataLoss]]:
+    """The planned ranges whose topic is still the same, and what is lost with the others."""
+    replaced = recreated(planned, now.topic_ids)
+    there, lost = [], []
+    for part in ranges:
+        if part.topic in replaced:
+            lost.append(DataLoss(part, "the topic was deleted and recreated"))
+        elif part.topic_partition not in now.partitions:
+            lost.append(DataLoss(part, "the topic or partition no longer exists"))
+        else:
+            there.append(part)
+    return there, lost
+
+
 def losses_of_ranges(ranges: Iterable[OffsetRange], earliest: Offsets) -> list[DataLoss]:
     """What retention has deleted from ``ranges``."""
     losses = []

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from millstream.model import TopicPartition
 from millstream.spark.planning.losses import recreated
 from millstream.spark.planning.offsets import ClusterOffsets, Offsets, StreamOffset
 
 
-def settle(known: StreamOffset, now: ClusterOffsets) -> StreamOffset:
+def settle(known: StreamOffset, now: ClusterOffsets, kept: Collection[str] = ()) -> StreamOffset:
     """The stream's position in the partitions that exist now.
 
-    A partition that is gone is left out. A new one starts at its beginning, whatever ``startingOffsets``
-    said: all of its records were written later.
+    A partition that is gone is left out, unless its topic is in ``kept``, or nothing would be left: if it
+    comes back, the stream continues where it was. A new one starts at its beginning, whatever
+    ``startingOffsets`` said: all of its records were written later.
     """
+    if not now.partitions:
+        return known
     replaced = recreated(known, now.topic_ids)
     offsets = {}
     for each in now.partitions:
@@ -21,7 +26,10 @@ def settle(known: StreamOffset, now: ClusterOffsets) -> StreamOffset:
             offsets[each] = now.earliest[each]
         else:
             offsets[each] = min(offset, now.latest[each])
-    ids = {topic: topic_id for topic, topic_id in now.topic_ids.items() if topic_id}
+    gone = {each: n for each, n in known.offsets.items() if each.topic in kept and each not in offsets}
+    offsets |= gone
+    ids = {each.topic: known.topic_ids.get(each.topic, "") for each in gone} | dict(now.topic_ids)
+    ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id}
     return StreamOffset(offsets, ids)
 
 
@@ -38,7 +46,9 @@ def advance(
     A partition that ``known`` lacks, or has at another offset, only gets its start in this batch, and is read
     from the next one on: its start is then in the checkpoint, and never resolved a second time.
     """
-    start = {each: offset for each, offset in settled.offsets.items() if known.offsets.get(each) == offset}
+    start = {
+        each: n for each, n in settled.offsets.items() if known.offsets.get(each) == n and each in latest
+    }
     ends = {}
     for each, offset in start.items():
         end = latest[each] if target is None else min(latest[each], target.get(each, offset))
@@ -52,9 +62,9 @@ def available(start: Offsets, end: Offsets) -> int:
 
 
 def limit(start: Offsets, end: Offsets, most: int | None) -> dict[TopicPartition, int]:
-    """Ends with at most ``most`` offsets in total, shared in proportion to what each partition has.
+    """Ends with about ``most`` offsets in total, shared in proportion to what each partition has.
 
-    The shares add up to exactly ``most``, so that a stream always advances.
+    A share below 1 is 1, so that no partition starves beside a large one: only these exceed ``most``.
     """
     total = available(start, end)
     if most is None or total <= most:
@@ -64,6 +74,7 @@ def limit(start: Offsets, end: Offsets, most: int | None) -> dict[TopicPartition
     before = 0
     for each in sorted(end):
         after = before + end[each] - start[each]
-        shares[each] = start[each] + after * most // total - before * most // total
+        share = after * most // total - before * most // total
+        shares[each] = start[each] + (share or min(1, end[each] - start[each]))
         before = after
     return shares

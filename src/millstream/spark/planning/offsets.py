@@ -1,8 +1,9 @@
 """Offsets of a stream, as Spark's checkpoint has them, and offsets of the cluster's logs.
 
-A checkpoint holds ``{"orders": {"0": 23, "1": 7}}``, as that of Spark's kafka source does, which can be
-continued. A stream adds the topics' ids, under a key that no topic can have, so that a topic that was deleted
-and recreated is noticed after a restart too.
+A checkpoint holds ``{"orders": {"0": 23, "1": 7}}``, as that of Spark's kafka source does: either source
+continues the other's. A stream adds the topics' ids, so that a topic that was deleted and recreated is
+noticed after a restart too. They are in keys that no topic can have, with an empty object as the value:
+whoever goes through the partitions of each topic, as Spark's parser and lag listeners do, does not see them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ Offsets = Mapping[TopicPartition, int]
 LATEST: Final = -1
 EARLIEST: Final = -2
 
-_IDS: Final = "#topic_ids"
+_ID: Final = "#id"
 _UNSTARTED: Final = "#unstarted"
+_OLD_IDS: Final = "#topic_ids"
+"""All ids in one object, as earlier versions wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,10 @@ class StreamOffset:
         found: dict[str, Any] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             found.setdefault(topic, {})[str(partition)] = offset
-        if self.topic_ids:
-            found[_IDS] = dict(sorted(self.topic_ids.items()))
+        for topic, topic_id in sorted(self.topic_ids.items()):
+            found[f"{_ID}:{topic}:{topic_id}"] = {}
         if self.unstarted:
-            found[_UNSTARTED] = True
+            found[_UNSTARTED] = {}
         return found
 
     @classmethod
@@ -50,7 +53,13 @@ class StreamOffset:
             if not topic.startswith("#")
             for partition, offset in partitions.items()
         }
-        return cls(offsets, dict(written.get(_IDS, {})), bool(written.get(_UNSTARTED, False)))
+        ids = dict(written.get(_OLD_IDS, {}))
+        for name in written:
+            mark, _, rest = name.partition(":")
+            if mark == _ID:
+                topic, _, topic_id = rest.partition(":")
+                ids[topic] = topic_id
+        return cls(offsets, ids, _UNSTARTED in written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from itertools import pairwise
 
 from millstream.model import TopicPartition
@@ -36,7 +37,10 @@ class OffsetRange:
 
     def split(self, most: int) -> Iterator[OffsetRange]:
         """Pieces of about equal size with at most ``most`` offsets each, in order."""
-        pieces = max(1, -(-self.offsets // most))
+        return self.cut(max(1, -(-self.offsets // most)))
+
+    def cut(self, pieces: int) -> Iterator[OffsetRange]:
+        """This number of pieces of about equal size, in order."""
         edges = [self.start + self.offsets * piece // pieces for piece in range(pieces + 1)]
         for start, end in pairwise(edges):
             yield OffsetRange(self.topic, self.partition, start, end)
@@ -62,21 +66,23 @@ def ranges_between(start: Offsets, end: Offsets) -> list[OffsetRange]:
 def split(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Split large ranges: at most ``max_records`` offsets each, and about ``min_partitions`` in all.
+    """Split large ranges: at most ``max_records`` offsets each, and at least ``min_partitions`` in all.
 
-    Without either, one range is one task. With ``min_partitions``, large ranges get tasks in proportion.
+    Without either, one range is one task. With ``min_partitions``, the range with the largest pieces is cut
+    into one more, until there are enough, or every piece has one offset.
     """
     parts = [part for part in ranges if part.offsets]
     if max_records is not None:
         parts = [piece for part in parts for piece in part.split(max_records)]
     if min_partitions is None or not parts or len(parts) >= min_partitions:
         return parts
-    total = sum(part.offsets for part in parts)
-    small = [part for part in parts if part.offsets * min_partitions < total]
-    left = max(1, min_partitions - len(small))
-    large_total = sum(part.offsets for part in parts if part not in small)
-    pieces: list[OffsetRange] = []
-    for part in parts:
-        count = 1 if part in small else max(1, round(part.offsets * left / large_total))
-        pieces += part.split(-(-part.offsets // count))
-    return pieces
+    counts = [1] * len(parts)
+    largest = [(-part.offsets, index) for index, part in enumerate(parts)]
+    heapify(largest)
+    for _ in range(min_partitions - len(parts)):
+        size, index = largest[0]
+        if size == -1:
+            break
+        counts[index] += 1
+        heapreplace(largest, (-parts[index].offsets // counts[index], index))  # rounds its size up
+    return [piece for part, count in zip(parts, counts, strict=True) for piece in part.cut(count)]

@@ -199,21 +199,23 @@ class _RangeScan:
         if now - self._checked_at < _CHECK_SECONDS:
             return
         self._checked_at = now
-        self._check_loss(now)
-        if now - self._moved_at > self._rules.stall_seconds:
+        has_stalled = now - self._moved_at > self._rules.stall_seconds
+        self._check_loss(now, patience_seconds=0.0 if has_stalled else _PATIENCE_SECONDS)
+        if has_stalled and self._position < self._part.end:
             rest = OffsetRange(self._part.topic, self._part.partition, self._position, self._part.end)
             seconds = self._rules.stall_seconds
             raise MillstreamTimeoutError(
                 f"nothing of {rest} came for {seconds:.0f} seconds: {self._consumer.diagnose()}"
             )
 
-    def _check_loss(self, now: float) -> None:
+    def _check_loss(self, now: float, patience_seconds: float) -> None:
         reason = self._missing()
         if reason is None:
             self._lost_since = None
-        elif self._lost_since is None:
+            return
+        if self._lost_since is None:
             self._lost_since = now
-        elif now - self._lost_since >= _PATIENCE_SECONDS:
+        if now - self._lost_since >= patience_seconds:
             self._lose(self._part.end, reason)
 
     def _missing(self) -> str | None:
@@ -229,11 +231,14 @@ class _RangeScan:
 
     def _skip_lost(self) -> None:
         """The position is outside of the log, which starts later or ends earlier."""
-        start = self._consumer.beginning_offsets([self._where])[self._where]
+        try:
+            start = self._consumer.beginning_offsets([self._where], _ANSWER_SECONDS)[self._where]
+            end = self._consumer.end_offsets([self._where], _ANSWER_SECONDS)[self._where]
+        except MillstreamTimeoutError:  # the topic may have gone since: the next check sees that
+            return
         if start > self._position:
             self._lose(min(start, self._part.end), f"the log starts at {start}")
         else:
-            end = self._consumer.end_offsets([self._where])[self._where]
             self._lose(self._part.end, f"the log ends at {end}")
 
     def _lose(self, up_to: int, reason: str) -> None:

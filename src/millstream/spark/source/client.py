@@ -10,13 +10,22 @@ from typing import Final
 from millstream.admin import Admin
 from millstream.config import AdminConfig
 from millstream.consumer import Consumer
-from millstream.errors import ConfigError, MillstreamError, UnknownTopicOrPartitionError
+from millstream.errors import (
+    ConfigError,
+    MillstreamError,
+    MillstreamTimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from millstream.model import TopicPartition
 from millstream.spark.planning.offsets import ClusterOffsets, Offsets
 from millstream.spark.source.options import SourceOptions
 
 log = logging.getLogger("millstream.spark")
 
+_Ask = Callable[[Iterable[TopicPartition], float], Offsets]
+
+_LOOKUP_SECONDS: Final = 5.0
+"""If offsets are not found for this long, look whether the topics still exist."""
 _MIRROR_SECONDS: Final = 5.0
 _MIRROR_PAUSE_SECONDS: Final = 30.0
 """After a failed commit, the next one is tried after this time."""
@@ -28,10 +37,12 @@ class SourceClient:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         settings = dict(options.settings)
-        self._admin = Admin({name: value for name, value in settings.items() if AdminConfig.knows(name)})
+        admin = {name: value for name, value in settings.items() if AdminConfig.knows(name)}
+        self._admin = Admin(admin)
         group = {} if options.group_id is None else {"group.id": options.group_id}
         always = {"enable.auto.commit": "false", "allow.auto.create.topics": "false"}
         self._consumer = Consumer({**settings, **group, **always})
+        self._patience_seconds = AdminConfig.from_settings(admin, {}).default_api_timeout_ms / 1000
         self._mirrored: dict[TopicPartition, int] = {}
         self._quiet_until = 0.0
 
@@ -63,33 +74,54 @@ class SourceClient:
         return {}
 
     def require(self) -> tuple[dict[str, str], list[TopicPartition]]:
-        """As ``topics``. Raises UnknownTopicOrPartitionError if anything selected by name is missing."""
+        """As ``topics``. Raises UnknownTopicOrPartitionError if a topic that is named is missing.
+
+        Partitions that are assigned and missing are left out, as in Spark's source: they may come later.
+        """
         ids, partitions = self.topics()
         for name in self._options.names:
             if name not in ids:
                 raise UnknownTopicOrPartitionError(f"topic {name}")
         missing = [each for each in self._options.partitions if each not in partitions]
         if missing:
-            raise UnknownTopicOrPartitionError(f"assign: {', '.join(map(str, missing))}")
+            log.warning("assign: %s does not exist, and is not read", ", ".join(map(str, missing)))
         return ids, partitions
 
     # -- offsets
 
     def offsets(self, topic_ids: Mapping[str, str], partitions: Iterable[TopicPartition]) -> ClusterOffsets:
-        """Where the logs of ``partitions`` start and end now."""
-        wanted = list(partitions)
-        return ClusterOffsets(topic_ids, self.earliest(wanted), self.latest(wanted))
+        """Where the logs of ``partitions`` start and end now; without those that have been deleted."""
+        earliest = self.earliest(partitions)
+        return ClusterOffsets(topic_ids, earliest, self.latest(earliest))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return self._consumer.beginning_offsets(partitions)
+        """The start of each log; without those that have been deleted."""
+        return self._of_existing(self._consumer.beginning_offsets, partitions)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return self._consumer.end_offsets(partitions)
+        """The end of each log; without those that have been deleted."""
+        return self._of_existing(self._consumer.end_offsets, partitions)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at each timestamp or later; None where all records are older."""
         found = self._consumer.offsets_for_times(times)
         return {each: None if offset is None else offset.offset for each, offset in found.items()}
+
+    def _of_existing(self, ask: _Ask, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Ask for offsets. A consumer waits for a topic that is gone as for one that has no leader yet."""
+        wanted = list(partitions)
+        deadline = time.monotonic() + self._patience_seconds
+        while wanted:
+            left = deadline - time.monotonic()
+            try:
+                return ask(wanted, max(0.0, min(left, _LOOKUP_SECONDS)))
+            except MillstreamTimeoutError:
+                existing = self._existing({each.topic for each in wanted})
+                there = {each for _, found in existing.values() for each in found}
+                if left <= 0 and there.issuperset(wanted):
+                    raise
+                wanted = [each for each in wanted if each in there]
+        return {}
 
     def retry(
         self, ask: Callable[[], ClusterOffsets], is_doubtful: Callable[[ClusterOffsets], bool]

@@ -113,7 +113,7 @@ class SourceOptions:
     )
     include_headers: bool = _option("includeHeaders", read_flag, False, "add the column `headers`")
     min_partitions: int | None = _option(
-        "minPartitions", values.positive, None, "at least about this number of tasks: splits large partitions"
+        "minPartitions", values.positive, None, "at least this number of tasks: splits large partitions"
     )
     max_records_per_partition: int | None = _option(
         "maxRecordsPerPartition", values.positive, None, "at most this number of offsets in a task"
@@ -122,14 +122,14 @@ class SourceOptions:
         "maxOffsetsPerTrigger",
         values.positive,
         None,
-        "at most this number of offsets in a micro-batch, shared among partitions in proportion",
+        "about this number of offsets in a micro-batch, shared among partitions in proportion; at least 1",
         only="streams",
     )
     min_offsets_per_trigger: int | None = _option(
         "minOffsetsPerTrigger",
         values.positive,
         None,
-        "wait for this number, up to `maxTriggerDelay`",
+        "wait for this number, up to `maxTriggerDelay`; not in the first batch",
         only="streams",
     )
     max_trigger_delay_ms: int = _option(

@@ -9,9 +9,10 @@ only carries out: everything that a batch depends on is in the checkpoint with i
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.spark")
 
+_KEEP_GONE_SECONDS: Final = 600.0
+"""With ``failOnDataLoss=false``, the offsets of a topic that is gone stay in the checkpoint for this long."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream. With ``commitOffsets`` its progress is committed for ``kafka.group.id``."""
@@ -46,7 +50,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: StreamOffset | None = None
         self._target: Offsets | None = None
         self._latest: Offsets = {}
-        self._planned_at = time.monotonic()
+        self._planned_at = -math.inf
+        """When the last batch was planned. The first one does not wait for ``minOffsetsPerTrigger``."""
+        self._gone: dict[str, float] = {}
+        """Topics that are gone, and since when."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
@@ -67,7 +74,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ids, partitions = self.client.require()
             start, lost = bounds.starts(options, self.client.offsets(ids, partitions), self.client)
             self._reader.report(lost)
-            self._initial = StreamOffset(start, ids, unstarted=bounds.is_moving(options.starting))
+            moving = bool(start) and bounds.is_moving(options.starting)
+            self._initial = StreamOffset(start, ids, unstarted=moving)
             log.info("the stream starts at %s", ", ".join(f"{each}@{n}" for each, n in sorted(start.items())))
         return self._initial.to_dict()
 
@@ -90,10 +98,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # "latest" resolves to another offset each time: a first batch without rows writes it down.
             return StreamOffset(known.offsets, known.topic_ids).to_dict()
         self._mirror(known)
-        now = self.client.retry(lambda: self._ask(known), lambda found: _is_doubtful(known, found))
+        now = self.client.retry(lambda: self._ask(known), lambda found: self._is_doubtful(known, found))
         self._reader.report(losses.losses_of_topics(known, now))
         self._latest = now.latest
-        settled = micro_batches.settle(known, now)
+        settled = micro_batches.settle(known, now, self._recently_gone(known, now))
         self._reader.report(losses.losses_of_new_partitions(known, settled))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = micro_batches.advance(known, settled, now.latest, most=most, target=self._target)
@@ -113,10 +121,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = ranges_between(known.offsets, planned.offsets)
         if not ranges:
             return []
-        earliest = self.client.earliest([part.topic_partition for part in ranges])
-        lost = losses.losses_of_ranges(ranges, earliest)
-        self._reader.report(lost)
-        return self._reader.tasks(losses.without(ranges, lost))
+        wanted = [part.topic_partition for part in ranges]
+
+        def ask() -> ClusterOffsets:
+            ids, there = self.client.topics()
+            earliest = self.client.earliest([each for each in wanted if each in set(there)])
+            return ClusterOffsets(ids, earliest, earliest)
+
+        now = self.client.retry(ask, lambda found: not found.partitions.issuperset(wanted))
+        there, gone = losses.existing(ranges, planned, now)
+        lost = losses.losses_of_ranges(there, now.earliest)
+        self._reader.report([*gone, *lost])
+        return self._reader.tasks(losses.without(there, lost))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
@@ -135,8 +151,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ask(self, known: StreamOffset) -> ClusterOffsets:
         ids, partitions = self.client.topics()
         replaced = losses.recreated(known, ids)
-        new = [each for each in partitions if each not in known.offsets or each.topic in replaced]
-        return ClusterOffsets(ids, self.client.earliest(new), self.client.latest(partitions))
+        new = {each for each in partitions if each not in known.offsets or each.topic in replaced}
+        earliest = self.client.earliest(new)
+        deleted_meanwhile = new.difference(earliest)
+        latest = self.client.latest([each for each in partitions if each not in deleted_meanwhile])
+        return ClusterOffsets(ids, earliest, latest)
+
+    def _is_doubtful(self, known: StreamOffset, now: ClusterOffsets) -> bool:
+        """Whether this is a loss, or a broker with outdated metadata. What is known to be gone is no news."""
+        gone = losses.vanished(known, now.topic_ids, now.partitions).difference(self._gone)
+        return bool(gone or losses.went_back(known, now.latest))
+
+    def _recently_gone(self, known: StreamOffset, now: ClusterOffsets) -> set[str]:
+        """Topics that have just gone: their offsets are kept, as they may come back the same."""
+        moment = time.monotonic()
+        gone = losses.vanished(known, now.topic_ids, now.partitions)
+        self._gone = {topic: self._gone.get(topic, moment) for topic in gone}
+        return {topic for topic, since in self._gone.items() if moment - since < _KEEP_GONE_SECONDS}
 
     def _waits(self, known: StreamOffset, end: StreamOffset, limit: ReadLimit) -> bool:
         """Whether there is less than ``minOffsetsPerTrigger``, and ``maxTriggerDelay`` has not passed."""
@@ -150,9 +181,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _mirror(self, reached: StreamOffset) -> None:
         """Commit for the group; in ``latestOffset`` too, as Spark calls ``commit`` with the next batch."""
         if self._options.commits_progress and reached != self._initial and not reached.unstarted:
-            self.client.mirror(reached.offsets)
-
-
-def _is_doubtful(known: StreamOffset, now: ClusterOffsets) -> bool:
-    """Whether this is a loss, or a broker with outdated metadata."""
-    return bool(losses.vanished(known, now.topic_ids, now.partitions) or losses.went_back(known, now.latest))
+            self.client.mirror(
+                {each: n for each, n in reached.offsets.items() if each.topic not in self._gone}
+            )

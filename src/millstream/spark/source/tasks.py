@@ -26,6 +26,7 @@ class RangeReader:
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._reported: set[str] = set()
 
     def tasks(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
         """One task for each range, or for each piece of a large range."""
@@ -55,8 +56,10 @@ class RangeReader:
         """Raise DataLostError, or log the losses with ``failOnDataLoss=false``."""
         if losses and self._options.fail_on_data_loss:
             raise lost_error(losses)
-        for loss in losses:
-            log.warning("lost and skipped: %s", loss)
+        for text in map(str, losses):
+            if text not in self._reported:  # a topic that stays away is reported once
+                log.warning("lost and skipped: %s", text)
+            self._reported.add(text)
 
 
 def warn_of_ignored(options: SourceOptions) -> None:
