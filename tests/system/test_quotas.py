@@ -13,10 +13,11 @@ import pytest
 
 from millstream import Admin, Consumer, EmbeddedBroker, Producer
 from millstream.admin import QuotaEntity
-from millstream.errors import InvalidRequestError, MisuseError
+from millstream.errors import ErrorCode, InvalidRequestError, MisuseError
 from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.produce import ProduceResponse
+from millstream.wire.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.conftest import NewTopic
 from tests.system.cli_process import Cli
 from tests.system.raw_client import RawClient, fetch_request, produce_request
@@ -71,6 +72,10 @@ def test_wrong_quotas_are_refused(admin: Admin, client_id: str) -> None:
     for wrong in ({"producer_byte_rate": 0}, {"producer_byte_rate": 1.5}, {"bytes": 1}):
         with pytest.raises(InvalidRequestError):
             admin.alter_client_quotas(entity, wrong)
+    with pytest.raises(InvalidRequestError):
+        admin.alter_client_quotas(entity, {"connection_creation_rate": 5})
+    with pytest.raises(InvalidRequestError):
+        admin.alter_client_quotas(QuotaEntity(ip="10.0.0.1"), {"producer_byte_rate": 5})
     with pytest.raises(MisuseError, match="name one in the QuotaEntity"):
         admin.alter_client_quotas(QuotaEntity(), {"producer_byte_rate": 1})
     assert entity not in admin.describe_client_quotas()
@@ -113,6 +118,37 @@ def test_a_consumer_over_its_quota_gets_an_empty_answer(
     assert second.responses == [] and second.session_id == 0
     expected_ms = 2 * len(VALUE) / LIMIT * 1000 - BURST_MS
     assert expected_ms - elapsed_ms - 10 <= second.throttle_time_ms <= expected_ms + 100
+
+
+def creating(topic: str, partitions: int) -> CreateTopicsRequest:
+    new = CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+    return CreateTopicsRequest(topics=[new], timeout_ms=10_000)
+
+
+def test_changes_of_topics_over_their_rate_are_refused(
+    bootstrap_servers: str, admin: Admin, client_id: str
+) -> None:
+    """A full bucket holds eleven seconds' worth, and what was taken too much must come back (KIP-599)."""
+    limit(admin, client_id, controller_mutation_rate=1)
+    with RawClient(bootstrap_servers, client_id=client_id) as client:
+        began = time.monotonic()
+        first = client.call(creating(f"{client_id}-a", 20), 7, CreateTopicsResponse)
+        assert first.topics[0].error_code == 0 and first.throttle_time_ms == 0, "it had not been used up"
+        second = client.call(creating(f"{client_id}-b", 1), 7, CreateTopicsResponse)
+        elapsed_ms = (time.monotonic() - began) * 1000
+    assert second.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert 9000 - elapsed_ms - 10 <= second.throttle_time_ms <= 9000
+    with RawClient(bootstrap_servers, client_id=client_id) as client:
+        older = client.call(creating(f"{client_id}-c", 1), 5, CreateTopicsResponse)
+    assert older.topics[0].error_code == 0 and older.throttle_time_ms > 0, (
+        "who does not know the error pauses"
+    )
+    limit(admin, client_id, controller_mutation_rate=1000)
+    with RawClient(bootstrap_servers, client_id=client_id) as client:
+        assert client.call(creating(f"{client_id}-d", 1), 7, CreateTopicsResponse).topics[0].error_code == 0
+    admin.delete_topics([f"{client_id}-{name}" for name in "acd"])
 
 
 # --- a broker with two windows, so that little may come at once
@@ -200,6 +236,35 @@ def test_clients_keep_to_their_quotas(
     assert time.monotonic() - began >= least_seconds
 
 
+def connects(broker: EmbeddedBroker) -> bool:
+    with RawClient(broker.bootstrap_servers) as client:
+        try:
+            client.call(MetadataRequest(topics=[]), 12, MetadataResponse)
+        except ConnectionError:
+            return False
+        return True
+
+
+def test_an_address_that_connects_too_often_is_refused(broker: EmbeddedBroker, owner: Admin) -> None:
+    everyone, this = QuotaEntity(ip="<default>"), QuotaEntity(ip="127.0.0.1")
+    owner.alter_client_quotas(everyone, {"connection_creation_rate": 5})
+    assert [connects(broker) for _ in range(6)] == [True] * 5 + [False]
+    owner.alter_client_quotas(this, {"connection_creation_rate": 1000})
+    assert all(connects(broker) for _ in range(50)), "its own quota counts"
+    assert owner.describe_client_quotas()[this] == {"connection_creation_rate": 1000.0}
+    for entity in (everyone, this):
+        owner.alter_client_quotas(entity, {"connection_creation_rate": None})
+
+
+def test_connections_over_the_rate_of_the_broker_wait(tmp_path: Path) -> None:
+    """Five may come at once, and ten more take two seconds; none is refused."""
+    settings = {"quota.window.num": 2, "max.connection.creation.rate": 5}
+    with EmbeddedBroker(tmp_path, settings=settings) as started:
+        began = time.monotonic()
+        assert all(connects(started) for _ in range(15))
+        assert time.monotonic() - began >= 1
+
+
 def test_quotas_survive_a_restart(tmp_path: Path, client_id: str) -> None:
     entity = QuotaEntity(user="<default>", client_id=client_id)
     with EmbeddedBroker(tmp_path) as started:
@@ -219,11 +284,16 @@ def test_the_command_line(broker: EmbeddedBroker, client_id: str) -> None:
     assert found == {
         "user": client_id,
         "client_id": "<default>",
+        "ip": None,
         "producer_byte_rate": 1000000.0,
         "request_percentage": 12.5,
     }
     assert "1000000" in cli.ok("quota", "list").out
     assert "--user USER" in cli.fails("quota", "set", "--producer-byte-rate", "1", code=2)
     assert "no limit is given" in cli.fails("quota", "set", "--user", "ann", code=2)
+    cli.ok("quota", "set", "--ip", "10.9.8.7", "--connection-creation-rate", "3")
+    assert "10.9.8.7" in cli.ok("quota", "list").out
+    cli.ok("quota", "delete", "--ip", "10.9.8.7")
+    assert "10.9.8.7" not in cli.ok("quota", "list").out
     cli.ok("quota", "delete", "--user", client_id, "--client-id", "<default>")
     assert client_id not in cli.ok("quota", "list").out

@@ -19,12 +19,12 @@ from millstream.wire.messages.acls import (
     QuotaEntityPart,
 )
 
-_TYPES: Final = {"user": "user", "client-id": "client_id"}
+_TYPES: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
 """The types of entities on the wire, with the field of QuotaEntity."""
 
 
 def describe_client_quotas(call: AdminCall) -> dict[QuotaEntity, dict[str, float]]:
-    """Return all quotas of users and client ids."""
+    """Return all quotas."""
     request = DescribeClientQuotasRequest(components=[], strict=False)
 
     def check(response: DescribeClientQuotasResponse) -> None:
@@ -34,7 +34,7 @@ def describe_client_quotas(call: AdminCall) -> dict[QuotaEntity, dict[str, float
     found: dict[QuotaEntity, dict[str, float]] = {}
     for entry in response.entries or ():
         names = {part.entity_type: part.entity_name for part in entry.entity}
-        if names.keys() <= _TYPES.keys():  # others, such as addresses, are no clients
+        if names.keys() <= _TYPES.keys():
             entity = QuotaEntity(
                 **{_TYPES[kind]: DEFAULT_ENTITY if name is None else name for kind, name in names.items()}
             )
@@ -50,7 +50,7 @@ def alter_client_quotas(call: AdminCall, entity: QuotaEntity, quotas: Mapping[st
         if (name := getattr(entity, field)) is not None
     ]
     if not parts:
-        raise MisuseError("a quota is for a user, a client id or both: name one in the QuotaEntity")
+        raise MisuseError("a quota is for a user, a client id or both, or an ip: name one in the QuotaEntity")
     ops = [
         QuotaAlteration(key=key, value=0.0 if value is None else float(value), remove=value is None)
         for key, value in quotas.items()

@@ -30,13 +30,17 @@ DEFAULT_ENTITY = "<default>"
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whom a quota is for: a user, a client id, or both. ``"<default>"`` is everyone without their own."""
+    """Whom a quota is for: a user, a client id or both, or an IP address.
+
+    ``"<default>"`` is everyone without their own.
+    """
 
     user: str | None = None
     client_id: str | None = None
+    ip: str | None = None
 
     def __str__(self) -> str:
-        named = (("user", self.user), ("client-id", self.client_id))
+        named = (("user", self.user), ("client-id", self.client_id), ("ip", self.ip))
         return ", ".join(f"{kind} {name}" for kind, name in named if name is not None)
 
 

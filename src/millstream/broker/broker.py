@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from millstream.broker.connections.limits import ConnectionLimits, read_overrides
+from millstream.broker.connections.limits import ConnectionLimits, CreationRates, read_overrides
 from millstream.broker.connections.listening import check_remote
 from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
@@ -65,6 +65,12 @@ class Broker:
                 settings.max_connections_per_ip,
                 read_overrides(settings.max_connections_per_ip_overrides),
             ),
+            rates=CreationRates(
+                settings.max_connection_creation_rate,
+                settings.quota_window_num,
+                settings.quota_window_size_seconds * 1000,
+            ),
+            quotas=self.services.quotas,
             max_frame_memory=settings.queued_max_request_bytes,
             idle_ms=settings.connections_max_idle_ms,
             stalled_frame_ms=_STALLED_FRAME_MS,

@@ -57,6 +57,7 @@ class RequestContext:
         "header",
         "on_abandoned",
         "permits_topic",
+        "resume_ms",
         "size",
         "throttle",
     )
@@ -71,6 +72,8 @@ class RequestContext:
         self._busy_seconds: float | None = None
         self.throttle: Callable[[Response | None], int] | None = None
         """Measures the request when it is answered; returns how long its client must pause."""
+        self.resume_ms = 0
+        """Until when the client must pause, on the clock of the quotas, as far as the handler knows."""
         self.chunks: list[Any] = []
         """The encoded answer; empty until there is one."""
         self.done = False

@@ -12,9 +12,10 @@ from typing import Final
 
 from millstream.broker.connections.client import ClientConnection, Dispatch
 from millstream.broker.connections.handshakes import Handshakes
-from millstream.broker.connections.limits import ConnectionLimits, address_as_in_java
+from millstream.broker.connections.limits import ConnectionLimits, CreationRates, address_as_in_java
 from millstream.broker.connections.listening import ListeningSocket
 from millstream.broker.metrics import BrokerMetrics
+from millstream.broker.quotas.control import ClientQuotas
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
 from millstream.errors import CorruptMessage, MillstreamError, SaslAuthenticationFailedError
@@ -83,6 +84,8 @@ class BrokerServer:
         *,
         max_request_bytes: int,
         limits: ConnectionLimits,
+        rates: CreationRates,
+        quotas: ClientQuotas,
         max_frame_memory: int,
         idle_ms: int,
         stalled_frame_ms: int,
@@ -93,6 +96,8 @@ class BrokerServer:
         self.max_request_bytes = max_request_bytes
         self.memory = FrameMemory(max_frame_memory)
         self._limits = limits
+        self._rates = rates
+        self._quotas = quotas
         self._idle_ms = idle_ms
         self._stalled_frame_ms = stalled_frame_ms
         self._clients: set[ClientConnection] = set()
@@ -103,8 +108,10 @@ class BrokerServer:
     def listen(self, security: ListenerSecurity) -> Listener:
         """Bind and accept connections; return the listener, with the actual port if its port is 0."""
 
-        def admit(sock: socket.socket) -> None:
+        def admit(sock: socket.socket) -> int:
             self._admit(sock, security)
+            limit = security.settings.max_connection_creation_rate
+            return self._rates.pause_ms(security.listener.name, limit, self.reactor.now_ms())
 
         listening = ListeningSocket(self.reactor, security.listener, admit)
         if not self._listening:
@@ -155,7 +162,8 @@ class BrokerServer:
             sock.close()
             return
         limit = security.settings.max_connections
-        if refusal := self._limits.admit(host, security.listener.name, limit):
+        refusal = "" if self._quotas.may_connect(host) else "it connects too often (connection_creation_rate)"
+        if refusal := refusal or self._limits.admit(host, security.listener.name, limit):
             self.metrics.connections_refused += 1
             self._strangers.info(self.reactor.now_ms(), "refused a connection from %s: %s", host, refusal)
             sock.close()

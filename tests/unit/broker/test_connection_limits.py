@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.connections.limits import ConnectionLimits, read_overrides
+from millstream.broker.connections.limits import ConnectionLimits, CreationRates, read_overrides
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import ConfigError
 
@@ -19,6 +19,17 @@ def test_each_limit_refuses_and_a_closed_connection_makes_room() -> None:
     assert "there are 4" in limits.admit("10.0.0.9", "B", 10)
     limits.release("10.0.0.1", "A")
     assert limits.admit("10.0.0.9", "B", 10) == ""
+
+
+def test_connections_that_come_too_fast_wait() -> None:
+    rates = CreationRates(20, 2, 1000)
+    assert [rates.pause_ms("A", 10, 0) for _ in range(10)] == [0] * 10
+    assert rates.pause_ms("A", 10, 0) == 100, "one over ten per second"
+    assert [rates.pause_ms("B", 100, 0) for _ in range(9)] == [0] * 9
+    assert rates.pause_ms("B", 100, 0) == 50, "one over twenty per second in all"
+    for _ in range(100):
+        assert rates.pause_ms("B", 100, 0) <= 1000
+    assert rates.pause_ms("A", 10, 5000) == 0
 
 
 def test_settings() -> None:

@@ -1,10 +1,12 @@
-"""How many connections there may be: in all, by listener, and by address. Pure."""
+"""How many connections there may be, and how fast new ones may come. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping
+
+from millstream.broker.quotas.rates import WindowedRate
 
 
 class ConnectionLimits:
@@ -37,6 +39,27 @@ class ConnectionLimits:
         self._listeners[listener] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
+
+
+class CreationRates:
+    """How fast connections come, in all and by listener (KIP-612). Those that come too fast must wait."""
+
+    def __init__(self, total: int, windows: int, window_ms: int) -> None:
+        self._total = total
+        self._windows = windows
+        self._window_ms = window_ms
+        self._all = WindowedRate(windows, window_ms)
+        self._listeners: dict[str, WindowedRate] = {}
+
+    def pause_ms(self, listener: str, listener_limit: int, now_ms: int) -> int:
+        """Count a connection, and return how long to accept no other one: at most a window, as in Kafka."""
+        rate = self._listeners.get(listener)
+        if rate is None:
+            rate = self._listeners[listener] = WindowedRate(self._windows, self._window_ms)
+        rate.record(1, now_ms)
+        self._all.record(1, now_ms)
+        wait_ms = max(rate.throttle_ms(listener_limit, now_ms), self._all.throttle_ms(self._total, now_ms))
+        return min(wait_ms, self._window_ms)
 
 
 def address_as_in_java(host: str) -> str:

@@ -20,8 +20,8 @@ _ACCEPT_PAUSE_MS: Final = 200
 class ListeningSocket:
     """One bound address, until ``close``."""
 
-    def __init__(self, reactor: Reactor, listener: Listener, admit: Callable[[socket.socket], None]) -> None:
-        """Bind and listen. Raises ConfigError."""
+    def __init__(self, reactor: Reactor, listener: Listener, admit: Callable[[socket.socket], int]) -> None:
+        """Bind and listen. Raises ConfigError. ``admit`` returns for how many ms to accept nothing."""
         self._reactor = reactor
         self._admit = admit
         self._sock: socket.socket | None = bind(listener)
@@ -41,21 +41,23 @@ class ListeningSocket:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as error:
-                self._pause(self._sock, error)
+            except OSError as error:  # without free descriptors, each try would fail at once
+                log.error("cannot accept connections: %s. The next try is in %d ms", error, _ACCEPT_PAUSE_MS)
+                self._pause(self._sock, _ACCEPT_PAUSE_MS)
                 return
-            self._admit(sock)
+            if pause_ms := self._admit(sock):
+                self._pause(self._sock, pause_ms)
+                return
 
-    def _pause(self, sock: socket.socket, error: OSError) -> None:
-        """Accept nothing for a while: without free descriptors, each try would fail at once."""
-        log.error("cannot accept connections: %s. The next try is in %d ms", error, _ACCEPT_PAUSE_MS)
+    def _pause(self, sock: socket.socket, pause_ms: int) -> None:
+        """Accept nothing for a while."""
         self._reactor.unwatch(sock.fileno())
 
         def resume() -> None:
             if self._sock is sock:
                 self._reactor.watch(sock.fileno(), READABLE, self._accept)
 
-        self._reactor.call_at(self._reactor.now_ms() + _ACCEPT_PAUSE_MS, resume)
+        self._reactor.call_at(self._reactor.now_ms() + pause_ms, resume)
 
 
 def bind(listener: Listener) -> socket.socket:

@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 from millstream.broker.access.control import AccessControl
 from millstream.broker.dispatch import handles
 from millstream.broker.quotas.table import (
+    ADDRESS,
     CLIENT_ID,
     USER,
     EntityFilter,
     QuotaEntity,
     problem_with,
     problem_with_entity,
+    problem_with_quotas,
 )
 from millstream.broker.request_context import RequestContext
 from millstream.broker.services import Services
@@ -213,10 +215,9 @@ def _deleted(acl: Acl) -> DeleteAclsMatchingAcl:
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 """How a component of a filter matches."""
-_NO_IP = "quotas by user and client-id only"
 
 
-@handles(DESCRIBE_CLIENT_QUOTAS, note=_NO_IP)
+@handles(DESCRIBE_CLIENT_QUOTAS)
 def describe_client_quotas(
     broker: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
@@ -245,7 +246,7 @@ def _entity_filter(request: DescribeClientQuotasRequest) -> EntityFilter:
         kind = component.entity_type
         if kind in exact or kind in any_name:
             raise InvalidRequestError(f"the filter names {kind} twice")
-        if kind not in (USER, CLIENT_ID, "ip"):
+        if kind not in (USER, CLIENT_ID, ADDRESS):
             raise for_code(ErrorCode.UNSUPPORTED_VERSION)(f"entities of type {kind!r} are not supported")
         if component.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise InvalidRequestError(f"{component.match_type} is not a way to match an entity")
@@ -258,7 +259,7 @@ def _entity_filter(request: DescribeClientQuotasRequest) -> EntityFilter:
     return EntityFilter(exact, frozenset(any_name), request.strict)
 
 
-@handles(ALTER_CLIENT_QUOTAS, note=_NO_IP)
+@handles(ALTER_CLIENT_QUOTAS)
 def alter_client_quotas(
     broker: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
@@ -286,13 +287,14 @@ def alter_client_quotas(
 
 
 def _quota_problem(entry: AlteredQuotaEntity) -> str:
-    problem = problem_with_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    names = [(part.entity_type, part.entity_name) for part in entry.entity]
     keys = [op.key for op in entry.ops]
+    problem = problem_with_entity(names)
     if not problem and len(set(keys)) < len(keys):
         problem = "the request changes a quota twice"
     for op in entry.ops:
         problem = problem or problem_with(op.key, 1 if op.remove else op.value)
-    return problem
+    return problem or problem_with_quotas(names, keys)
 
 
 def _entity(entry: AlteredQuotaEntity) -> QuotaEntity:

@@ -66,7 +66,7 @@ def create_topics(
     by_name = {topic.name: topic for topic in request.topics}
     return CreateTopicsResponse(
         topics=[
-            _create(broker, wanted, times[name], total, request.validate_only)
+            _create(broker, wanted, times[name], total, request.validate_only, context)
             for name, wanted in by_name.items()
         ]
     )
@@ -79,7 +79,12 @@ def _asked_partitions(broker: Services, wanted: CreatableTopic) -> int:
 
 
 def _create(
-    broker: Services, wanted: CreatableTopic, times: int, total: int, validate_only: bool
+    broker: Services,
+    wanted: CreatableTopic,
+    times: int,
+    total: int,
+    validate_only: bool,
+    context: RequestContext,
 ) -> CreatableTopicResult:
     try:
         if times > 1:
@@ -93,6 +98,7 @@ def _create(
             raise PolicyViolationError(
                 f"{total} partitions in one request: the embedded broker creates {MAX_PARTITIONS} at a time"
             )
+        broker.quotas.charge(context, partitions, strict_since=6)
         topic = None if validate_only else broker.topics.create(wanted.name, partitions, configs)
     except ConfigError as error:
         code, message = int(ErrorCode.INVALID_CONFIG), str(error)
@@ -161,8 +167,8 @@ def delete_topics(
     times = Counter((each.name, each.topic_id) for each in wanted if not _is_ambiguous(each))
     once = {(each.name, each.topic_id): each for each in wanted if not _is_ambiguous(each)}
     disabled = ErrorCode.TOPIC_DELETION_DISABLED if context.version >= 3 else ErrorCode.INVALID_REQUEST
-    responses = [_delete(broker, each, 1, disabled) for each in ambiguous]
-    responses += [_delete(broker, each, times[key], disabled) for key, each in once.items()]
+    responses = [_delete(broker, each, 1, disabled, context) for each in ambiguous]
+    responses += [_delete(broker, each, times[key], disabled, context) for key, each in once.items()]
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -171,7 +177,7 @@ def _is_ambiguous(wanted: DeleteTopicState) -> bool:
 
 
 def _delete(
-    broker: Services, wanted: DeleteTopicState, times: int, disabled: ErrorCode
+    broker: Services, wanted: DeleteTopicState, times: int, disabled: ErrorCode, context: RequestContext
 ) -> DeletableTopicResult:
     try:
         if not broker.settings.delete_topic_enable:
@@ -179,6 +185,7 @@ def _delete(
         if times > 1:
             raise InvalidRequestError("the topic is named more than once in the request")
         topic = _to_delete(broker, wanted)
+        broker.quotas.charge(context, len(topic.partitions), strict_since=5)
         broker.delete_topic(topic)
     except BrokerError as error:
         return DeletableTopicResult(
@@ -221,13 +228,14 @@ def create_partitions(
     by_name = {topic.name: topic for topic in request.topics}
     return CreatePartitionsResponse(
         results=[
-            _grow(broker, wanted, times[name], request.validate_only) for name, wanted in by_name.items()
+            _grow(broker, wanted, times[name], request.validate_only, context)
+            for name, wanted in by_name.items()
         ]
     )
 
 
 def _grow(
-    broker: Services, wanted: CreatePartitionsTopic, times: int, validate_only: bool
+    broker: Services, wanted: CreatePartitionsTopic, times: int, validate_only: bool, context: RequestContext
 ) -> CreatePartitionsTopicResult:
     try:
         if times > 1:
@@ -237,6 +245,7 @@ def _grow(
             raise UnknownTopicOrPartitionError(f"there is no topic {wanted.name}")
         _check_not_internal(topic)
         count = _larger_count(broker, topic, wanted)
+        broker.quotas.charge(context, count - len(topic.partitions), strict_since=3)
         if not validate_only:
             broker.topics.add_partitions(topic, count)
     except BrokerError as error:

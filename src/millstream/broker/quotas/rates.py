@@ -53,3 +53,35 @@ class WindowedRate:
     def _purge(self, now_ms: int) -> None:
         while self._windows and now_ms - self._windows[0][0] >= self._count * self._window_ms:
             self._windows.popleft()
+
+
+class TokenBucket:
+    """Tokens that come back with time (KIP-599): what was taken too much must come back before the next."""
+
+    __slots__ = ("_span_s", "_tokens", "_updated_ms")
+
+    def __init__(self, span_s: float) -> None:
+        """``span_s``: a full bucket holds the tokens of this time."""
+        self._span_s = span_s
+        self._tokens: float | None = None
+        """None for a full one."""
+        self._updated_ms = 0
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long it takes until there are no tokens too few; 0 if there are not."""
+        return max(0, round(-self._refill(limit, now_ms) / limit * 1000))
+
+    def take(self, count: float, limit: float, now_ms: int) -> None:
+        """Take tokens, also more than there are. ``limit``: how many come back per second."""
+        self._tokens = self._refill(limit, now_ms) - count
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nothing was taken for so long that the bucket must be full, unless too much was taken."""
+        return now_ms - self._updated_ms >= self._span_s * 1000 and (self._tokens or 0.0) >= 0
+
+    def _refill(self, limit: float, now_ms: int) -> float:
+        full = self._span_s * limit
+        if self._tokens is not None:
+            full = min(full, self._tokens + (now_ms - self._updated_ms) / 1000 * limit)
+        self._tokens, self._updated_ms = full, now_ms
+        return full

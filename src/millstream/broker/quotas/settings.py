@@ -15,3 +15,7 @@ class QuotaSettings(Settings):
         11, "Rates of clients with quotas are measured over this many windows."
     )
     quota_window_size_seconds: PositiveInt = setting(1, "The length of one such window.")
+    controller_quota_window_num: PositiveInt = setting(
+        11, "Of controller_mutation_rate, as many windows may be used at once."
+    )
+    controller_quota_window_size_seconds: PositiveInt = setting(1, "The length of one of these windows.")

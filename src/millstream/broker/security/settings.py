@@ -7,7 +7,18 @@ from typing import Annotated, ClassVar, Final
 
 from millstream.broker.security.sasl import MECHANISMS
 from millstream.errors import ConfigError
-from millstream.settings import INT_MAX, Choice, Int, Integer, Long, Settings, Text, read_names, setting
+from millstream.settings import (
+    INT_MAX,
+    Choice,
+    Int,
+    Integer,
+    Long,
+    PositiveInt,
+    Settings,
+    Text,
+    read_names,
+    setting,
+)
 
 VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 UNSECURED_VALIDATOR: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -115,6 +126,9 @@ class ListenerSettings(Settings):
     max_connections: Int = setting(
         INT_MAX,
         "The most open connections, as far as the limit of open files allows; also of one listener.",
+    )
+    max_connection_creation_rate: PositiveInt = setting(
+        INT_MAX, "The most new connections per second, also of one listener; more wait to be accepted."
     )
     connections_max_reauth_ms: Long = setting(
         0, "How long a login lasts before the client must repeat it (KIP-368); 0: for ever."
