@@ -329,11 +329,11 @@ def test_who_waits_for_nothing_is_told_why(new_topic: NewTopic) -> None:
 
 def test_what_is_fetched_can_be_tuned(new_topic: NewTopic, settings: dict[str, object]) -> None:
     large, small = OffsetRange("t", 0, 0, 10**6), OffsetRange("t", 0, 0, 10)
-    assert reader._settings(settings, large)["max.partition.fetch.bytes"] == 16 << 20
-    assert reader._settings(settings, small)["max.partition.fetch.bytes"] == 1 << 20
-    own = reader._settings({**settings, "max.partition.fetch.bytes": 5, "group.id": "g"}, large)
+    assert reader.consumer_settings(settings, large)["max.partition.fetch.bytes"] == 16 << 20
+    assert reader.consumer_settings(settings, small)["max.partition.fetch.bytes"] == 1 << 20
+    own = reader.consumer_settings({**settings, "max.partition.fetch.bytes": 5, "group.id": "g"}, large)
     assert own["max.partition.fetch.bytes"] == 5 and "group.id" not in own
     assert own["auto.offset.reset"] == "none", "never decided by anything else"
     mine: list[dict[str, object]] = [{}, {"fetch.max.wait.ms": 7}]
-    waits = [reader._settings({**settings, **more}, large)["fetch.max.wait.ms"] for more in mine]
+    waits = [reader.consumer_settings({**settings, **more}, large)["fetch.max.wait.ms"] for more in mine]
     assert waits == [10, 7], "a fetch behind the end of a range holds up the next task for so long"

@@ -89,12 +89,13 @@ def read_range(
         return
     builder = BatchBuilder(part.topic, part.partition, chosen)
     rules = ReadRules(batch_rows, fail_on_data_loss, stall_seconds, _REMEDY)
-    with pool.borrowed(_settings(servers_settings, part)) as consumer:
+    with pool.borrowed(consumer_settings(servers_settings, part)) as consumer:
         for found in read_columns(consumer, part, rules):
             yield builder.build(found)
 
 
-def _settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, object]:
+def consumer_settings(given: Mapping[str, object], part: OffsetRange) -> dict[str, object]:
+    """The settings of the consumer that reads ``part``: large fetches for a large range."""
     return range_settings(given, _LARGE_FETCHES if part.offsets > _SMALL else _SMALL_FETCHES)
 
 

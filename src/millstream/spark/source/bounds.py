@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from millstream.errors import ConfigError
@@ -10,12 +10,12 @@ from millstream.model import TopicPartition
 from millstream.spark.planning.losses import DataLoss, ends_at, losses_of_ranges, starts_at, without
 from millstream.spark.planning.offsets import EARLIEST, LATEST, ClusterOffsets, Offsets
 from millstream.spark.planning.ranges import OffsetRange, ranges_between
-from millstream.spark.source.client import SourceClient
+from millstream.spark.source.offset_client import OffsetClient
 from millstream.spark.source.options import SourceOptions
 from millstream.spark.source.values import NamedOffset, OffsetBound, SpecificOffsets, SpecificTimestamps
 
 
-def resolve(bound: OffsetBound, now: ClusterOffsets, client: SourceClient) -> Offsets:
+def resolve(bound: OffsetBound, now: ClusterOffsets, client: OffsetClient) -> Offsets:
     """The offset of each partition; it may lie outside of the log."""
     match bound:
         case NamedOffset.EARLIEST:
@@ -33,7 +33,7 @@ def resolve(bound: OffsetBound, now: ClusterOffsets, client: SourceClient) -> Of
             return _at_times(bound, now, client)
 
 
-def _at_times(bound: SpecificTimestamps, now: ClusterOffsets, client: SourceClient) -> Offsets:
+def _at_times(bound: SpecificTimestamps, now: ClusterOffsets, client: OffsetClient) -> Offsets:
     times = bound.times
     if isinstance(times, int):
         times = dict.fromkeys(now.partitions, times)
@@ -65,8 +65,40 @@ def is_moving(bound: OffsetBound) -> bool:
     return bound is NamedOffset.LATEST or (isinstance(bound, SpecificTimestamps) and bound.or_latest)
 
 
+def is_fixed(options: SourceOptions) -> bool:
+    """Whether a batch reads the same offsets whenever it is planned."""
+    return all(
+        isinstance(bound, SpecificOffsets) and not {EARLIEST, LATEST}.intersection(bound.offsets.values())
+        for bound in (options.starting, options.ending)
+    )
+
+
+def narrowed(options: SourceOptions, partitions: Collection[TopicPartition]) -> SourceOptions:
+    """The same options for ``partitions`` alone."""
+
+    def of(bound: OffsetBound | None) -> OffsetBound | None:
+        if isinstance(bound, SpecificOffsets):
+            return replace(bound, offsets=_chosen(bound.offsets, partitions))
+        return bound
+
+    def at(times: Offsets | None) -> Offsets | None:
+        return None if times is None else _chosen(times, partitions)
+
+    return replace(
+        options,
+        starting_offsets=of(options.starting_offsets),
+        ending_offsets=of(options.ending_offsets),
+        starting_timestamps=at(options.starting_timestamps),
+        ending_timestamps=at(options.ending_timestamps),
+    )
+
+
+def _chosen(numbers: Offsets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return {each: number for each, number in numbers.items() if each in partitions}
+
+
 def starts(
-    options: SourceOptions, now: ClusterOffsets, client: SourceClient
+    options: SourceOptions, now: ClusterOffsets, client: OffsetClient
 ) -> tuple[dict[TopicPartition, int], list[DataLoss]]:
     """Where a stream starts, within the log, and what is lost because its start is outside."""
     wanted = resolve(options.starting, now, client)
@@ -83,7 +115,7 @@ def starts(
 
 
 def batch_ranges(
-    options: SourceOptions, now: ClusterOffsets, client: SourceClient
+    options: SourceOptions, now: ClusterOffsets, client: OffsetClient
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
     """What a batch reads, and which of its offsets are lost."""
     start = resolve(options.starting, now, client)
@@ -102,7 +134,7 @@ def batch_ranges(
     return [part for part in kept if part.offsets], losses
 
 
-def _confirmed(start: Offsets, now: ClusterOffsets, client: SourceClient) -> ClusterOffsets:
+def _confirmed(start: Offsets, now: ClusterOffsets, client: OffsetClient) -> ClusterOffsets:
     """Ask for the ends again if a log seems to end before its start.
 
     It may have grown, and a group may have read that, since; and a new leader may not know its end yet.

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from millstream.errors import ConfigError, MillstreamError
 from millstream.spark.reading import schema
 from millstream.spark.runtime.shipping import archive_name
-from millstream.spark.source.bounds import batch_ranges
+from millstream.spark.source.bounds import batch_ranges, is_fixed
 from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import SourceOptions, check_options, includes_headers, read_options
 from millstream.spark.source.stream import StreamReader
@@ -51,7 +51,7 @@ def _errors_in_a_sentence() -> Iterator[None]:
 
 
 class BatchReader(DataSourceReader):
-    """Reads the ranges that the options describe, as they are when the query is planned."""
+    """Reads the ranges that the options describe; tasks look up again what is not given as an offset."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
             now = client.offsets(*client.require())
             ranges, losses = batch_ranges(options, now, client)
         self._reader.report(losses)
-        return self._reader.tasks(ranges)
+        return self._reader.tasks(ranges, late=not is_fixed(options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

@@ -12,6 +12,7 @@ from millstream.spark.planning.losses import DataLoss, lost_error
 from millstream.spark.planning.ranges import OffsetRange, split
 from millstream.spark.reading.memory import keep_freed
 from millstream.spark.reading.reader import read_range
+from millstream.spark.source.late_binding import LateRange, find_ranges, late_ranges
 from millstream.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -28,20 +29,31 @@ class RangeReader:
         self._columns = tuple(columns)
         self._reported: set[str] = set()
 
-    def tasks(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-        """One task for each range, or for each piece of a large range."""
+    def tasks(self, ranges: Sequence[OffsetRange], *, late: bool = False) -> list[InputPartition]:
+        """One task for each range, or for each piece of a large one. ``late``: they look up bounds again."""
         options = self._options
         pieces = split(
             ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
         )
-        return [InputPartition(part) for part in pieces]
+        return [InputPartition(part) for part in (late_ranges(pieces) if late else pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        part = getattr(partition, "value", None)
-        if not isinstance(part, OffsetRange):  # Spark's placeholder if there is nothing to read
-            return iter(())
+        task = getattr(partition, "value", None)
         keep_freed()
+        if isinstance(task, LateRange):
+            return self._read_late(task)
+        if isinstance(task, OffsetRange):
+            return self._read_range(task)
+        return iter(())  # Spark's placeholder if there is nothing to read
+
+    def _read_late(self, task: LateRange) -> Iterator[pa.RecordBatch]:
+        for ranges, losses in find_ranges(task, self._options):
+            self.report(losses)
+            for part in ranges:
+                yield from self._read_range(part)
+
+    def _read_range(self, part: OffsetRange) -> Iterator[pa.RecordBatch]:
         options = self._options
         return read_range(
             options.settings,
