@@ -132,8 +132,7 @@ class ProducerDriver:
             for node_id, batches in plan.requests:
                 began_ms = self.client.now_ms()
                 self._produce(node_id, batches, now_ms)
-                ended_ms = self.client.now_ms()
-                self.accumulator.rest(node_id, len(batches), ended_ms - began_ms, ended_ms)
+                self.sender.made(node_id, len(batches), self.client.now_ms() - began_ms)
         if self._when_idle is not None and not self.accumulator.incomplete:
             then, self._when_idle = self._when_idle, None
             then()

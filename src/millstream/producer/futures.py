@@ -74,7 +74,7 @@ class Delivery:
     record_errors: dict[int, str] | None = None
     parts: tuple[int, Delivery, Delivery] | None = None
     callbacks: list[tuple[RecordFuture, DoneCallback]] | None = None
-    watched: list[RecordFuture] | None = None
+    watched: dict[RecordFuture, list[Any]] | None = None
     shares: list[ArrowShare] | None = None
 
     @property
@@ -98,8 +98,8 @@ class Delivery:
         self.error = error
         self.record_errors = record_errors
         self.done = True
-        for future in self.watched or ():
-            future.tell_watchers()
+        for future, watchers in (self.watched or {}).items():
+            future.tell(watchers)
         callbacks: list[tuple[Any, Callable[[Any], object]]] = [*(self.callbacks or ())]
         callbacks += [(share, self._settle) for share in self.shares or ()]
         self.callbacks = self.watched = self.shares = None
@@ -116,8 +116,8 @@ class Delivery:
         self.parts = (middle, first, second)
         for future, callback in self.callbacks or ():
             future.located().add_callback(future, callback)
-        for future in self.watched or ():
-            future.located().watch(future)
+        for future, watchers in (self.watched or {}).items():
+            future.located().watchers_of(future).extend(watchers)
         for share in self.shares or ():
             before = min(share.count, max(0, middle - share.first))
             if before:
@@ -138,10 +138,13 @@ class Delivery:
             self.shares = []
         self.shares.append(ArrowShare(outcome, first, count))
 
-    def watch(self, future: RecordFuture) -> None:
+    def watchers_of(self, future: RecordFuture) -> list[Any]:
+        """The calls of ``concurrent.futures`` that wait for a future, to be added to."""
+        if self.done:
+            return _Watchers()
         if self.watched is None:
-            self.watched = []
-        self.watched.append(future)
+            self.watched = {}
+        return self.watched.setdefault(future, _Watchers())
 
     def error_at(self, index: int) -> MillstreamError | None:
         """A record's error: the broker may say which records of a refused batch are invalid (KIP-467)."""
@@ -210,7 +213,21 @@ class ArrowShare:
     count: int
 
 
-class RecordFuture(Future[RecordMetadata]):
+class _Watchers(list[Any]):
+    """Those who watch one future. They are dropped when it is done, and may remove themselves later."""
+
+    def remove(self, watcher: Any) -> None:
+        if watcher in self:
+            super().remove(watcher)
+
+
+if TYPE_CHECKING:
+    _Base = Future[RecordMetadata]
+else:
+    _Base = object
+
+
+class RecordFuture(_Base):
     """The partition and offset of one record, once the broker has acknowledged it.
 
     A ``concurrent.futures.Future``: it works with ``concurrent.futures.wait`` and ``asyncio.wrap_future``. It
@@ -218,10 +235,11 @@ class RecordFuture(Future[RecordMetadata]):
     not flush.
     """
 
-    __slots__ = ("_delivery", "_index", "_watchers")
+    # To isinstance() it is a Future by its __class__. As a true subclass it would have a dict and more: making
+    # one and visiting it in garbage collections, as long as it is kept, would cost more than send() itself.
+    __slots__ = ("_delivery", "_index")
 
     def __init__(self, delivery: Delivery, index: int) -> None:
-        # The base class is not initialised: its lock alone costs more than send().
         self._delivery = delivery
         self._index = index
 
@@ -287,9 +305,13 @@ class RecordFuture(Future[RecordMetadata]):
             outcome = delivery.error_at(self._index) or delivery.metadata_at(self._index)
             return f"<RecordFuture {outcome!r}>"
 
-    # -- the private attributes that concurrent.futures.wait and as_completed use
+    # -- what concurrent.futures.wait, as_completed and asyncio.wrap_future use
 
     if not TYPE_CHECKING:  # type checkers see the base class's attributes
+
+        @property
+        def __class__(self) -> type:
+            return Future
 
         @property
         def _condition(self) -> threading.Condition:
@@ -301,17 +323,12 @@ class RecordFuture(Future[RecordMetadata]):
 
         @property
         def _waiters(self) -> list[Any]:
-            try:
-                return self._watchers
-            except AttributeError:
-                self._watchers: list[Any] = []
-                self.located().watch(self)
-                return self._watchers
+            return self.located().watchers_of(self)
 
-    def tell_watchers(self) -> None:
+    def tell(self, watchers: list[Any]) -> None:
         """Under the lock, once done: notify the calls of ``concurrent.futures`` that wait."""
         failed = self._delivery.error_at(self._index) is not None
-        for watcher in self._waiters:
+        for watcher in watchers:
             (watcher.add_exception if failed else watcher.add_result)(self)
 
 

@@ -287,7 +287,7 @@ def many() -> Bench:
     bench.now_ms = 10
     ((node_id, batches),) = bench.plan().requests
     bench.now_ms = 20
-    bench.accumulator.rest(node_id, len(batches), 7, bench.now_ms)
+    bench.sender.made(node_id, len(batches), took_ms=7)
     for partition in range(101):
         bench.add(partition, size=10)
     return bench
@@ -306,6 +306,33 @@ def test_after_a_request_of_many_batches_the_next_waits_until_they_have_grown() 
     assert [len(batches) for _, batches in bench.plan().requests] == [100]
 
 
+def test_a_full_request_of_many_small_batches_lingers() -> None:
+    bench = Bench(idempotent=False, leaders=(1,) * 150, max_request_size=1000)
+    for partition in range(150):
+        bench.add(partition, size=10)
+    assert not bench.plan().requests
+    bench.now_ms = 10
+    assert [len(batches) for _, batches in bench.plan().requests] == [100]
+
+
+def test_batches_wait_for_requests_to_all_partitions_with_records() -> None:
+    bench = Bench(idempotent=False, leaders=(1,) * 200, max_request_size=1000, delivery_timeout_ms=10_000)
+    for partition in range(200):
+        bench.add(partition, size=10)
+    bench.now_ms = 10
+    ((node_id, batches),) = bench.plan().requests
+    bench.sender.made(node_id, len(batches), took_ms=7)
+    assert not bench.plan().requests
+    assert len(batches) == 100 and bench.accumulator.wakes_at_ms == 3 * 14
+
+
+def test_batches_do_not_grow_once_half_of_the_memory_is_taken() -> None:
+    bench = many()
+    bench.accumulator.free_bytes = bench.accumulator.limits.buffer_memory // 2
+    bench.now_ms = 30
+    assert dict(bench.plan().requests).keys() == {1, 2}
+
+
 @pytest.mark.parametrize("what", ["full", "flushing", "starving"])
 def test_what_need_not_linger_does_not_wait_for_batches_to_grow(what: str) -> None:
     bench = many()
@@ -318,15 +345,15 @@ def test_what_need_not_linger_does_not_wait_for_batches_to_grow(what: str) -> No
 
 def test_the_wait_for_batches_to_grow_is_bounded_by_linger() -> None:
     bench = Bench(delivery_timeout_ms=10_000)
-    bench.accumulator.rest(1, 1000, took_ms=1000, now_ms=0)
+    bench.sender.made(1, 1000, took_ms=10_000)
     bench.add(0, size=10)
     bench.plan()
-    assert bench.accumulator.wakes_at_ms == 100 * bench.accumulator.limits.linger_ms
+    assert bench.accumulator.wakes_at_ms == 400 * bench.accumulator.limits.linger_ms
 
 
 def test_after_a_request_of_few_batches_nothing_waits_longer_than_linger() -> None:
     bench = Bench()
-    bench.accumulator.rest(1, 99, took_ms=1000, now_ms=0)
+    bench.sender.made(1, 99, took_ms=1000)
     bench.add(0, size=10)
     bench.plan()
     assert bench.accumulator.wakes_at_ms == bench.accumulator.limits.linger_ms

@@ -20,12 +20,12 @@ AWAKE_MS: Final = -1
 """Instead of the sender's wake-up time: it is running, and will look before it sleeps."""
 _FIRST_BYTES: Final = 1 << 10
 """What a batch reserves at first, at least: with thousands of partitions, most batches stay small."""
-_MANY_BATCHES: Final = 100
-_REST: Final = 3
-_LONGEST_REST: Final = 100
-"""After a request of 100 batches or more the sender rests three times as long as making it took, and 100
-times ``linger_ms`` at most. Without it, a client with records for thousands of partitions would send
-ever smaller batches as it falls behind.
+MANY_BATCHES: Final = 100
+_GROWTH: Final = 3
+_LONGEST_GROWTH: Final = 400
+"""Where 100 partitions of a broker or more have records, their batches grow for three times as long as making
+requests for all of them takes, and 400 times ``linger_ms`` at most. Without it, a client with records for
+thousands of partitions would send ever smaller batches as it falls behind.
 """
 _REMEMBERED_KEYS: Final = 1 << 14
 _REMEMBERED_KEY_BYTES: Final = 64
@@ -105,8 +105,8 @@ class Accumulator:
         """Threads in ``flush``: while there are any, no batch lingers."""
         self.wakes_at_ms = NEVER_MS
         """When the sender looks again without being woken."""
-        self._rests_until_ms: dict[int | None, int] = {}
-        """By broker, until when batches that are not full wait for more records."""
+        self._growth_ms: dict[int | None, int] = {}
+        """By broker, for how long a batch waits to be filled, if that is longer than ``linger_ms``."""
         self._filled = False
         """Whether a full batch was closed since the sender was last woken."""
         self._make_delivery = make_delivery
@@ -273,12 +273,15 @@ class Accumulator:
         full = batch is not queue.open or batch.size >= self.batch_size
         if full or len(queue.waiting) > 1 or self.flushing or self.starving:
             return batch.created_ms
-        return max(batch.created_ms + self.limits.linger_ms, self._rests_until_ms.get(queue.leader, 0))
+        linger_ms = self.limits.linger_ms
+        if self.free_bytes * 2 > self.limits.buffer_memory:
+            linger_ms = max(linger_ms, self._growth_ms.get(queue.leader, 0))
+        return batch.created_ms + linger_ms
 
-    def rest(self, leader: int, batches: int, took_ms: int, now_ms: int) -> None:
-        """A request with ``batches`` was made for a broker: after many the next waits, so that they grow."""
-        rest_ms = min(_REST * took_ms, _LONGEST_REST * self.limits.linger_ms)
-        self._rests_until_ms[leader] = now_ms + rest_ms if batches >= _MANY_BATCHES else 0
+    def grow_batches(self, leader: int, queues: int, round_ms: float) -> None:
+        """Requests for all of a broker's ``queues`` that have records would take ``round_ms`` to make."""
+        longest_ms = _LONGEST_GROWTH * self.limits.linger_ms
+        self._growth_ms[leader] = min(int(_GROWTH * round_ms), longest_ms) if queues >= MANY_BATCHES else 0
 
     def take_first(self, queue: PartitionQueue) -> Batch | None:
         """Remove the oldest waiting batch, to be sent now; no more records join it.

@@ -18,7 +18,7 @@ from millstream.errors import (
     MillstreamError,
     MillstreamTimeoutError,
 )
-from millstream.producer.core.accumulator import AWAKE_MS, NEVER_MS, Accumulator
+from millstream.producer.core.accumulator import AWAKE_MS, MANY_BATCHES, NEVER_MS, Accumulator
 from millstream.producer.core.batch import Batch, PartitionQueue
 from millstream.producer.core.sequences import Sequences
 
@@ -132,7 +132,7 @@ class Sender:
         """The queues of one broker whose first batches make a request, and when one of them is ready.
 
         If one batch is ready, the others are sent with it though they could still grow: another request costs
-        more than a smaller batch. A full request is ready.
+        more than a smaller batch. A full request is ready, unless its batches are small.
         """
         accumulator = self._accumulator
         chosen: list[PartitionQueue] = []
@@ -150,7 +150,8 @@ class Sender:
                 continue
             size += first.size
             if chosen and size > self._limits.max_request_size:
-                wake_at_ms = now_ms
+                if len(chosen) < MANY_BATCHES:
+                    wake_at_ms = now_ms
                 break
             chosen.append(queue)
             wake_at_ms = min(wake_at_ms, accumulator.ready_at_ms(first))
@@ -185,6 +186,11 @@ class Sender:
             batch.on_wire = True
             queue.on_wire += 1
         return batches
+
+    def made(self, node_id: int, batches: int, took_ms: float) -> None:
+        """Making a request with ``batches`` took so long. If others wait, they would take as long each."""
+        queues = batches + len(self._by_leader.get(node_id, ()))
+        self._accumulator.grow_batches(node_id, queues, took_ms * queues / batches)
 
     # -- time
 
