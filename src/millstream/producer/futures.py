@@ -8,14 +8,12 @@ producer share one lock and one condition (``DeliveryLock``).
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import BrokerError, InvalidRecordError, MillstreamError, MillstreamTimeoutError
 from millstream.model import RecordMetadata
@@ -235,13 +233,21 @@ class RecordFuture(_Base):
     not flush.
     """
 
-    # To isinstance() it is a Future by its __class__. As a true subclass it would have a dict and more: making
-    # one and visiting it in garbage collections, as long as it is kept, would cost more than send() itself.
+    # To isinstance() it is a Future by its __class__. As a true subclass it would have a dict and more:
+    # making it and visiting it in garbage collections, while it is kept, would cost more than send() itself.
     __slots__ = ("_delivery", "_index")
 
-    def __init__(self, delivery: Delivery, index: int) -> None:
-        self._delivery = delivery
-        self._index = index
+    # Without __init__, which would double the cost of making one.
+    _delivery: Delivery
+    _index: int
+
+    @classmethod
+    def of(cls, delivery: Delivery, index: int) -> RecordFuture:
+        """The future of the record ``index`` of a batch."""
+        future = cls()
+        future._delivery = delivery
+        future._index = index
+        return future
 
     def located(self) -> Delivery:
         """Under the lock: the delivery of the record's batch, or of its part if the batch was split."""
@@ -330,33 +336,6 @@ class RecordFuture(_Base):
         failed = self._delivery.error_at(self._index) is not None
         for watcher in watchers:
             (watcher.add_exception if failed else watcher.add_result)(self)
-
-
-new_future = object.__new__
-"""Makes a RecordFuture without calling __init__, which would double its cost."""
-
-
-class _Keeper:
-    """Holds a future as a batch does."""
-
-    __slots__ = ("spare",)
-
-    spare: RecordFuture
-
-
-def _count_references() -> int:
-    """``getrefcount`` of a future that only its batch and the calling function refer to."""
-    keeper = _Keeper()
-    keeper.spare = new_future(RecordFuture)
-    future = keeper.spare
-    return getrefcount(future)
-
-
-# Without the GIL such counts are not reliable, and since Python 3.14 some references are not counted: there,
-# futures are never reused.
-_COUNTS = sys.version_info < (3, 14) and getattr(sys, "_is_gil_enabled", lambda: True)()
-UNSHARED: Final = _count_references() if _COUNTS else -1
-"""The reference count of a future that ``send`` may reuse, as its caller did not keep it."""
 
 
 def run_callback(future: Any, callback: Callable[[Any], object]) -> None:

@@ -99,12 +99,12 @@ class Intake:
             with self._deliveries.lock:
                 added = accumulator.append(*record)
                 if added is not None:
-                    return RecordFuture(added[0].delivery, added[1])
+                    return RecordFuture.of(added[0].delivery, added[1])
                 self._io.check()  # after a close it would never be sent
                 now_ms = self._client.now_ms()
                 batch = accumulator.append_new(*record, now_ms)
                 if batch is not None:
-                    batch.spare = future = RecordFuture(batch.delivery, 0)
+                    future = RecordFuture.of(batch.delivery, 0)
                     wake = accumulator.must_wake(batch, now_ms)
                     break
                 if accumulator.lacks_memory(record[-1]):

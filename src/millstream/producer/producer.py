@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from sys import getrefcount
 from time import time as now_s
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -20,7 +19,7 @@ from millstream.model import Header
 from millstream.producer import lifecycle
 from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.driver import ProducerDriver
-from millstream.producer.futures import UNSHARED, RecordFuture, new_future
+from millstream.producer.futures import RecordFuture
 from millstream.producer.intake import Intake
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Producer:
             headers = extended or headers
         if timestamp is None and not headers:
             # The common case: add to the open batch. Calls are inlined, as each would cost as much as a good
-            # part of the rest; see PartitionQueue for open_slot, and Batch for spare.
+            # part of the rest; see PartitionQueue for open_slot.
             try:
                 known = self._topics[topic]
                 size = len(value) + RECORD_OVERHEAD + (0 if key is None else len(key))
@@ -119,11 +118,9 @@ class Producer:
                     moment = now_s()
                     if moment >= batch.until:
                         batch.tick(moment)
-                    future: RecordFuture = batch.spare
-                    if getrefcount(future) != UNSHARED:
-                        batch.spare = future = new_future(RecordFuture)
-                        future._delivery = batch.delivery
                     values = batch.values
+                    future = RecordFuture()
+                    future._delivery = batch.delivery
                     future._index = len(values)
                     values.append(value)
                     if key is not None:

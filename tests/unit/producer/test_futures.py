@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Iterator
-from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -21,12 +20,10 @@ from millstream.errors import (
 from millstream.model import RecordMetadata
 from millstream.producer.core.times import Times
 from millstream.producer.futures import (
-    UNSHARED,
     ArrowDelivery,
     Delivery,
     DeliveryLock,
     RecordFuture,
-    new_future,
     run_callback,
 )
 from tests.waiting import SECONDS, until
@@ -45,7 +42,7 @@ def times_of(*stamps: int) -> Times:
 
 
 def futures_of(delivery: Delivery) -> list[RecordFuture]:
-    return [RecordFuture(delivery, index) for index in range(len(delivery.times.rows))]
+    return [RecordFuture.of(delivery, index) for index in range(len(delivery.times.rows))]
 
 
 def finish(delivery: Delivery, offset: int = -1, error: MillstreamError | None = None, **more: Any) -> None:
@@ -242,32 +239,6 @@ def test_rows_of_a_batch_that_is_split(delivery: Delivery, middle: int) -> None:
 
 def test_no_rows_are_done_at_once() -> None:
     assert ArrowDelivery(0).future.result(0) == 0
-
-
-# -- futures that nobody kept
-
-
-def test_a_future_that_somebody_has_is_not_given_out_again(delivery: Delivery) -> None:
-    class Keeper:
-        spare: RecordFuture
-
-    def is_shared(keeper: Keeper) -> bool:
-        """As ``Producer.send`` asks."""
-        future = keeper.spare
-        return getrefcount(future) != UNSHARED
-
-    keeper = Keeper()
-    keeper.spare = new_future(RecordFuture)
-    assert not is_shared(keeper)
-    kept = keeper.spare
-    assert is_shared(keeper)
-    del kept
-    assert not is_shared(keeper)
-    keeper.spare._delivery, keeper.spare._index = delivery, 0
-    keeper.spare.add_done_callback(lambda future: None)
-    assert is_shared(keeper)
-    finish(delivery, 0)
-    assert not is_shared(keeper)
 
 
 def test_rows_that_were_sent_cannot_be_cancelled() -> None:

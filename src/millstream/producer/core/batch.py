@@ -107,8 +107,7 @@ class Batch:
 
     ``keys`` is None while no record has a key, and ends with the last key. ``reserved`` are the bytes of
     ``buffer_memory`` that it holds: they grow with its records, up to ``capacity``. ``room`` is what is left
-    of them. At ``until`` (seconds since 1970) the clock leaves the millisecond of the last record. ``spare``
-    is the last record's future; ``send`` reuses it if its caller did not keep it.
+    of them. At ``until`` (seconds since 1970) the clock leaves the millisecond of the last record.
     """
 
     queue: PartitionQueue
@@ -121,7 +120,6 @@ class Batch:
     keys: list[bytes | None] | None = None
     values: list[bytes | None] = field(default_factory=list)
     headers: dict[int, Sequence[Header]] = field(default_factory=dict)
-    spare: Any = None
     until: float = 0.0
     count: int = 0
     span: tuple[int, int] | None = None
@@ -305,7 +303,7 @@ class Batch:
     def release(self) -> None:
         """Free the records once the batch has its outcome; its futures need only the delivery."""
         self.keys, self.values, self.headers = None, [], {}
-        self.payload = self.encoded = self.spare = None
+        self.payload = self.encoded = None
 
     def _part(self, start: int, end: int, delivery: Any) -> Batch:
         part = Batch(self.queue, self.created_ms, self.capacity, delivery, self.times.part(start, end))
