@@ -140,7 +140,7 @@ def test_methods_for_scripts(millstream_broker: EmbeddedBroker) -> None:
     with serving(millstream_broker.bootstrap_servers) as served:
         for path in ("/api/topics", "/healthz"):
             answer = served.get(path, method="DELETE")
-            assert answer.json == {"error": "DELETE is not allowed: the console is read-only, use GET."}
+            assert answer.json == {"error": "DELETE is not allowed: this address is read-only, use GET."}
             assert "GET" in answer.headers["allow"]
         assert "GET" in served.get("/", method="POST").headers["allow"]
         assert served.get("/apis").headers["content-type"].startswith("text/html"), "it only looks like one"

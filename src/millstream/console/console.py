@@ -6,12 +6,12 @@ All methods run on the event loop; blocking calls are given to threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.admin import Admin, ConfigEntry
-from millstream.console.background import SharedResults
+from millstream.console.background import SharedResults, on_a_thread
 from millstream.console.cluster_snapshot import CALL_SECONDS, ClusterSnapshot, SampledTopic, SnapshotReader
 from millstream.console.errors import NoDataError
 from millstream.console.loads import TableStatus, load_rows, loads_in, open_tables, table_status
@@ -111,6 +111,10 @@ class Console:
         key = ("records", topic.topic_id, tuple(ranges.items()), count)
         settings = self.settings.for_clients()
         return await self._shared.get(key, lambda: read(settings, ranges, count), keep_s=_RECORDS_SECONDS)
+
+    async def change(self, call: Callable[[Admin], object]) -> None:
+        """Make a change. Raises MillstreamError."""
+        await on_a_thread(lambda: call(self._admin), "millstream-console-change")
 
     async def load_rows(self, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
         """All loads, with the status of the tables that were named at the start."""

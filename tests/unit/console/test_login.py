@@ -13,11 +13,11 @@ from millstream.cli import main
 from millstream.console.login.attempts import Attempts
 from millstream.console.login.login import Login, _network
 from millstream.console.login.sessions import SESSION_SECONDS, Sessions
-from millstream.console.login.users import StoredPassword, Users, set_user
+from millstream.console.login.users import ConsoleUser, Role, StoredPassword, Users, set_user
 from millstream.console.web.access import local_path
 from millstream.terminal.outcome import CommandError
 
-STORED = StoredPassword(b"s" * 16, b"d" * 32)
+STORED = ConsoleUser(StoredPassword(b"s" * 16, b"d" * 32))
 
 
 def type_password(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
@@ -32,15 +32,18 @@ def test_users_are_kept_hashed_and_for_their_owner_only(
     assert main(["console-user", "add", "ann", "--users", str(file)]) == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "correct horse" not in file.read_text()
-    stored = Users(file).all()["ann"]
+    stored = Users(file).all()["ann"].password
     assert stored.matches("correct horse")
     assert not stored.matches("correct horsE")
     type_password(monkeypatch, "another horse")
+    assert main(["console-user", "add", "ann", "--users", str(file), "--role", "change"]) == 0
+    type_password(monkeypatch, "another horse")
     assert main(["console-user", "add", "ann", "--users", str(file)]) == 0
-    assert Users(file).all()["ann"].matches("another horse")
+    assert Users(file).all()["ann"].role is Role.CHANGE, "a new password is no new role"
+    assert Users(file).all()["ann"].password.matches("another horse")
     capsys.readouterr()
     assert main(["console-user", "list", "--users", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == ["ann"]
+    assert json.loads(capsys.readouterr().out) == [{"user": "ann", "role": "change"}]
     assert main(["console-user", "remove", "anne", "--users", str(file)]) == 2
     assert "there is no user 'anne' of the console: did you mean 'ann'?" in capsys.readouterr().err
     assert main(["console-user", "remove", "ann", "--users", str(file)]) == 0
@@ -50,15 +53,15 @@ def test_users_are_kept_hashed_and_for_their_owner_only(
 def test_one_password_has_another_hash_for_each_user(tmp_path: Path) -> None:
     for user in ("ann", "bob"):
         set_user(tmp_path / "users.json", user, "correct horse")
-    ann, bob = (Users(tmp_path / "users.json").all()[user] for user in ("ann", "bob"))
+    ann, bob = (Users(tmp_path / "users.json").all()[user].password for user in ("ann", "bob"))
     assert ann.salt != bob.salt and ann.digest != bob.digest
 
 
 def test_an_unknown_user_costs_as_much_as_a_known_one(tmp_path: Path) -> None:
     set_user(tmp_path / "users.json", "ann", "correct horse")
     users = Users(tmp_path / "users.json")
-    assert users.nobody.cost == users.all()["ann"].cost
-    assert not users.nobody.matches("")
+    assert users.nobody.password.cost == users.all()["ann"].password.cost
+    assert not users.nobody.password.matches("")
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def console(
 ) -> None:
     """See topics, groups and loads in the browser, live.
 
-    The console is read-only. It prints one line when it is ready and runs until Ctrl-C. If no broker answers,
-    it keeps trying. It asks for a login as soon as there are users (millstream console-user add) or a bearer
-    token, and without one it listens for this machine only.
+    It prints one line when it is ready and runs until Ctrl-C. If no broker answers, it keeps trying. It is
+    read-only, but for users with the role 'change'. It asks for a login as soon as there are users
+    (millstream console-user add) or a bearer token, and without one it listens for this machine only.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""``millstream console-user``: the users who may look at the console."""
+"""``millstream console-user``: the users of the console, and what they may do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from millstream.cli.options import AsJson, Commands, Debug
-from millstream.console.login.users import Users, remove_user, set_user, users_file
+from millstream.console.login.users import Role, Users, remove_user, set_user, users_file
 from millstream.terminal.output import print_done, print_json, print_lines
 from millstream.terminal.passwords import read_password
 
@@ -25,7 +25,7 @@ UsersFile = Annotated[
 
 
 def console_user() -> None:
-    """Add, list and remove the users who may look at the console.
+    """Add, list and remove the users of the console.
 
     They are not the users of the brokers. As soon as there is one, the console asks for a login.
 
@@ -36,17 +36,31 @@ def console_user() -> None:
     """
 
 
-def add(user: User, users: UsersFile = None, as_json: AsJson = False, debug: Debug = False) -> None:
-    """Add a user, or change its password, which is asked for, or piped in.
+def add(
+    user: User,
+    role: Annotated[
+        Role | None,
+        typer.Option(
+            "--role",
+            show_default="look, or as before",
+            help="'change' may also create and delete topics, and move groups.",
+        ),
+    ] = None,
+    users: UsersFile = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Add a user, or change its role and password, which is asked for, or piped in.
 
     A running console with a login knows the user at once.
 
     [bold]Examples[/bold]
 
       millstream console-user add ann < password-file
+      millstream console-user add ann --role change < password-file
       millstream console-user add ann --users console-users.json < password-file
     """
-    set_user(users or users_file(), user, read_password(user))
+    set_user(users or users_file(), user, read_password(user), role)
     print_done("user", user, "stored", as_json=as_json)
 
 
@@ -58,12 +72,12 @@ def list_users(users: UsersFile = None, as_json: AsJson = False, debug: Debug = 
       millstream console-user list
       millstream console-user list --json
     """
-    names = sorted(Users(users or users_file()).all())
+    found = sorted(Users(users or users_file()).all().items())
     if as_json:
-        print_json(names)
+        print_json([{"user": name, "role": each.role} for name, each in found])
     else:
         none = "there are no users: 'millstream console-user add USER' adds one"
-        print_lines(("user",), [(name,) for name in names], none=none)
+        print_lines(("user", "role"), [(name, each.role) for name, each in found], none=none)
 
 
 def remove(user: User, users: UsersFile = None, as_json: AsJson = False, debug: Debug = False) -> None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
+_FIRST_S: Final = 1.0
 _LONGEST_S: Final = 60.0
 _FORGOTTEN_S: Final = 900.0
 _MOST: Final = 10_000
@@ -23,7 +24,7 @@ class Attempts:
         count, last_s = self._failures.get(key, (0, 0.0))
         if count < self._free or now_s - last_s >= _FORGOTTEN_S:
             return 0.0
-        pause_s = min(_LONGEST_S, 2.0 ** min(count - self._free, 10))
+        pause_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(count - self._free, 10))
         return max(0.0, last_s + pause_s - now_s)
 
     def count(self, key: Hashable, now_s: float) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from millstream.console.background import on_a_thread
 from millstream.console.login.attempts import Attempts
 from millstream.console.login.sessions import Sessions
-from millstream.console.login.users import MAX_PASSWORD, StoredPassword, Users
+from millstream.console.login.users import MAX_PASSWORD, ConsoleUser, Role, Users
 from millstream.errors import ConfigError
 from millstream.security.references import resolve
 from millstream.terminal.outcome import CommandError, UsageError
@@ -38,7 +38,13 @@ class Viewer:
 
     user: str
     csrf: str = field(default="", repr=False)
-    """For the forms of a session; empty for a bearer token, which needs none."""
+    """For the forms of a session; empty for a bearer token, which can send none."""
+    role: Role = Role.LOOK
+
+    @property
+    def may_change(self) -> bool:
+        """Whether pages show forms that change something."""
+        return self.role is Role.CHANGE
 
 
 class TooManyAttemptsError(Exception):
@@ -88,12 +94,14 @@ class Login:
             raise TooManyAttemptsError(wait_s)
         for attempts, key in keys:
             attempts.count(key, now_s)
-        stored = self._known_users().get(user, self._users.nobody)
+        account = self._known_users().get(user, self._users.nobody)
         self._waiting += 1
         try:
             async with self._room:
                 given = password[:MAX_PASSWORD]
-                is_right = await on_a_thread(lambda: stored.matches(given), "millstream-console-login")
+                is_right = await on_a_thread(
+                    lambda: account.password.matches(given), "millstream-console-login"
+                )
         finally:
             self._waiting -= 1
         if not is_right or len(password) > MAX_PASSWORD:
@@ -101,19 +109,19 @@ class Login:
             return None
         for attempts, key in keys:
             attempts.forget(key)
-        return self._sessions.open(user, stored, now_s)
+        return self._sessions.open(user, account, now_s)
 
     def log_out(self, token: str) -> None:
         """End a session."""
         self._sessions.close(token)
 
     def by_session(self, token: str) -> Viewer | None:
-        """The viewer of a session; None if it has ended, or its user has another password now."""
+        """The viewer of a session; None if it has ended, or its user has another password or role now."""
         found = self._sessions.find(token, asyncio.get_running_loop().time())
         if found is None:
             return None
-        is_still_there = self._known_users().get(found.user) == found.password
-        return Viewer(found.user, found.csrf) if is_still_there else None
+        is_still_there = self._known_users().get(found.user) == found.account
+        return Viewer(found.user, found.csrf, found.account.role) if is_still_there else None
 
     def by_bearer(self, token: str, address: str) -> Viewer | None:
         """The viewer with this bearer token. Raises TooManyAttemptsError."""
@@ -125,7 +133,7 @@ class Login:
         self._by_address.count(key, now_s)
         return None
 
-    def _known_users(self) -> Mapping[str, StoredPassword]:
+    def _known_users(self) -> Mapping[str, ConsoleUser]:
         """The users; none while their file is damaged."""
         try:
             return self._users.all()

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.console.login.users import StoredPassword
+from millstream.console.login.users import ConsoleUser
 
 SESSION_SECONDS: Final = 12 * 3600
 _MOST: Final = 1000
@@ -22,8 +22,8 @@ class BrowserSession:
     ends_s: float
     csrf: str = field(repr=False)
     """Proves that a form was made by the console, for this session."""
-    password: StoredPassword = field(repr=False)
-    """What the user's password was: another one ends the session."""
+    account: ConsoleUser = field(repr=False)
+    """What the user's password and role were: others end the session."""
 
 
 class Sessions:
@@ -32,11 +32,11 @@ class Sessions:
     def __init__(self) -> None:
         self._open: OrderedDict[bytes, BrowserSession] = OrderedDict()
 
-    def open(self, user: str, password: StoredPassword, now_s: float) -> str:
+    def open(self, user: str, account: ConsoleUser, now_s: float) -> str:
         """Begin a session, and return its token. The oldest ends where there are too many."""
         token = secrets.token_urlsafe(32)
         ends_s = now_s + SESSION_SECONDS
-        self._open[_digest(token)] = BrowserSession(user, ends_s, secrets.token_urlsafe(32), password)
+        self._open[_digest(token)] = BrowserSession(user, ends_s, secrets.token_urlsafe(32), account)
         while len(self._open) > _MOST:
             self._open.popitem(last=False)
         return token

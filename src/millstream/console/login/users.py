@@ -1,4 +1,4 @@
-"""Users of the console: names and hashes of passwords, in a file that only its owner may read.
+"""Users of the console: names, roles and hashes of passwords, in a file that only its owner may read.
 
 A hash is scrypt's, with a salt of its own. Deriving one takes about a tenth of a second and 32 MiB, on
 purpose. So it is done on a thread, and for an unknown user as well: the time tells nothing about who exists.
@@ -15,6 +15,7 @@ import secrets
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,17 +55,33 @@ def _derive(password: str, salt: bytes, cost: int) -> bytes:
     return hashlib.scrypt(text, salt=salt, n=cost, r=_BLOCK, p=1, maxmem=2 * 128 * cost * _BLOCK, dklen=32)
 
 
+class Role(StrEnum):
+    """What a user may do."""
+
+    LOOK = "look"
+    CHANGE = "change"
+    """Also create and delete topics, and move groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleUser:
+    """A user, without the name."""
+
+    password: StoredPassword
+    role: Role = Role.LOOK
+
+
 class Users:
     """The users in a file, which is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: object = None
-        self._known: Mapping[str, StoredPassword] = {}
-        self.nobody = StoredPassword(secrets.token_bytes(16), secrets.token_bytes(32))
+        self._known: Mapping[str, ConsoleUser] = {}
+        self.nobody = ConsoleUser(StoredPassword(secrets.token_bytes(16), secrets.token_bytes(32)))
         """For unknown users: no password has this hash."""
 
-    def all(self) -> Mapping[str, StoredPassword]:
+    def all(self) -> Mapping[str, ConsoleUser]:
         """All users. Raises CommandError for a damaged file."""
         try:
             found = self._path.stat()
@@ -84,8 +101,11 @@ def users_file() -> Path:
     return config_directory() / "console-users.json"
 
 
-def set_user(path: Path, name: str, password: str) -> None:
-    """Add a user, or change its password. Sessions with the old password end."""
+def set_user(path: Path, name: str, password: str, role: Role | None = None) -> None:
+    """Add a user, or change its password and role. Sessions with the old ones end.
+
+    Without ``role``, a known user keeps its role, and a new one may look.
+    """
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is no name for a user: use at most 64 letters, digits and . _ @ -, "
@@ -96,7 +116,8 @@ def set_user(path: Path, name: str, password: str) -> None:
     stored = StoredPassword.of(password)
     with changing_private(path) as values:
         known = _parsed(path, values)
-        _fill(values, {**known, name: stored})
+        before = known[name].role if name in known else Role.LOOK
+        _fill(values, {**known, name: ConsoleUser(stored, role or before)})
 
 
 def remove_user(path: Path, name: str) -> None:
@@ -109,7 +130,7 @@ def remove_user(path: Path, name: str) -> None:
         _fill(values, {each: stored for each, stored in known.items() if each != name})
 
 
-def _parsed(path: Path, values: Mapping[str, Any]) -> dict[str, StoredPassword]:
+def _parsed(path: Path, values: Mapping[str, Any]) -> dict[str, ConsoleUser]:
     try:
         found = {name: _stored(each) for name, each in values.get("users", {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError, binascii.Error):
@@ -117,20 +138,21 @@ def _parsed(path: Path, values: Mapping[str, Any]) -> dict[str, StoredPassword]:
     return found
 
 
-def _stored(values: Mapping[str, Any]) -> StoredPassword:
+def _stored(values: Mapping[str, Any]) -> ConsoleUser:
     salt, digest = (base64.b64decode(values[name], validate=True) for name in ("salt", "scrypt"))
     cost = values["cost"]
     if not isinstance(cost, int) or not 2 <= cost <= _MAX_COST or cost & (cost - 1) or len(digest) != 32:
         raise ValueError("not a hash")
-    return StoredPassword(salt, digest, cost)
+    return ConsoleUser(StoredPassword(salt, digest, cost), Role(values.get("role", Role.LOOK)))
 
 
-def _fill(values: dict[str, Any], users: Mapping[str, StoredPassword]) -> None:
+def _fill(values: dict[str, Any], users: Mapping[str, ConsoleUser]) -> None:
     values["users"] = {
         name: {
-            "scrypt": base64.b64encode(each.digest).decode(),
-            "salt": base64.b64encode(each.salt).decode(),
-            "cost": each.cost,
+            "role": each.role,
+            "scrypt": base64.b64encode(each.password.digest).decode(),
+            "salt": base64.b64encode(each.password.salt).decode(),
+            "cost": each.password.cost,
         }
         for name, each in sorted(users.items())
     }

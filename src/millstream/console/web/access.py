@@ -1,7 +1,7 @@
 """Logging in and out over HTTP, and the guard that lets no other request through without a login.
 
-Every address needs a login unless it is in ``open_paths``. A request that changes something (log in, log out)
-must come from a form of the console: it needs the form's token, and an Origin that is the console's own.
+Every address needs a login unless it is in ``open_paths``. A request that is not just for looking must come
+from a form of the console: it needs the form's token, and an Origin that is the console's own.
 """
 
 from __future__ import annotations
@@ -153,10 +153,7 @@ class LoginPages:
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
-        form = await _form_of(request)
-        viewer = viewer_of(request)
-        if viewer is None or not _is_equal(form.get("csrf", ""), viewer.csrf):
-            raise RefusedFormError("The form is out of date: load the page again.")
+        await form_of_viewer(request)
         self._login.log_out(request.cookies.get(self._cookie, ""))
         response = RedirectResponse(LOGIN, 303)
         self._set(response, self._cookie, "", 0)
@@ -191,6 +188,15 @@ def is_own_origin(request: Request) -> bool:
     scheme, _, host = origin.partition("://")
     is_secure_enough = scheme == "https" or (scheme == "http" and request.scope["scheme"] == "http")
     return bool(host) and is_secure_enough and host == request.headers.get("host")
+
+
+async def form_of_viewer(request: Request) -> tuple[Viewer, dict[str, str]]:
+    """Read a form that a session's own page has sent. Raises a ConsoleError for others."""
+    form = await _form_of(request)
+    viewer = viewer_of(request)
+    if viewer is None or not _is_equal(form.get("csrf", ""), viewer.csrf):
+        raise RefusedFormError("The form is out of date: load the page again.")
+    return viewer, form
 
 
 async def _form_of(request: Request) -> dict[str, str]:

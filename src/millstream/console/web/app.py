@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from millstream.console.console import Console
 from millstream.console.errors import ConsoleError, NotFoundError
 from millstream.console.web.access import AccessGuard, ConsoleAccess, LoginPages, has_login, viewer_of
+from millstream.console.web.changes import Changes
 from millstream.console.web.endpoints import Endpoint, Page, name_of
 from millstream.console.web.guards import RequestGuard
 from millstream.console.web.pages import ENDPOINTS
@@ -54,7 +55,11 @@ def application(console: Console, *, local_only: bool, access: ConsoleAccess | N
     errors = _ErrorResponses(renderer)
     app: ASGIApp = Starlette(
         routes=[
-            *(LoginPages(access, renderer).routes() if access is not None else ()),
+            *(
+                (*LoginPages(access, renderer).routes(), *Changes(console).routes())
+                if access is not None
+                else ()
+            ),
             *(route for endpoint in ENDPOINTS for route in _routes(endpoint, console, renderer)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -115,7 +120,7 @@ class _ErrorResponses:
         assert isinstance(error, HTTPException), "it is registered for these"
         if not wants_json(request):
             return PlainTextResponse(error.detail, status_code=error.status_code, headers=error.headers)
-        sentence = f"{request.method} is not allowed: the console is read-only, use GET."
+        sentence = f"{request.method} is not allowed: this address is read-only, use GET."
         return ReadableJson({"error": sentence}, status_code=error.status_code, headers=error.headers)
 
     async def failed(self, request: Request, error: Exception) -> Response:
