@@ -35,6 +35,7 @@ load-scenarios
 sinks
 sinks-postgresql
 sinks-topic
+scan
 spark
 broker
 broker-security

@@ -130,7 +130,7 @@ def test_committed_offsets_bound_it_and_the_group_stays_as_it_was(
     assert {
         each.partition: each.committed for each in described.partitions if each.committed is not None
     } == {0: 4}
-    with pytest.raises(ConfigError, match="by which group"):
+    with pytest.raises(ConfigError, match="start=committed needs the group"):
         scan(topic, bootstrap_servers=bootstrap_servers, start="committed")
 
 

@@ -23,6 +23,7 @@ from millstream.cli.commands import (
     groups,
     produce,
     quotas,
+    scan,
     topics,
     users,
 )
@@ -140,6 +141,7 @@ _add(app, "broker", broker.broker)
 _add_group("topic", topics.topic, topics.COMMANDS)
 _add(app, "produce", produce.produce)
 _add(app, "consume", consume.consume)
+_add(app, "scan", scan.scan)
 _add_group("group", groups.group, groups.COMMANDS)
 _add_group("acl", acls.acl, acls.COMMANDS)
 _add_group("user", users.user, users.COMMANDS)

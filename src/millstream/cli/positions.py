@@ -6,7 +6,7 @@
 | ``1234``, ``offset:1234`` | this offset, in each partition |
 | ``-10`` | ten records before the end of each partition |
 | ``2026-01-31T12:00``, ``time:…``, ``@1767225600000`` | the first record from this time on (local time) |
-| ``15m``, ``2h``, ``7d`` | the first record of the last 15 minutes, 2 hours, 7 days |
+| ``15m``, ``2h``, ``7d``, ``1 hour ago`` | the first record of the last 15 minutes, 2 hours, 7 days, hour |
 | ``shift:-100`` | 100 before what the group has committed (groups only) |
 """
 
@@ -21,7 +21,10 @@ from typing import Final
 from millstream.terminal.outcome import UsageError
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO: Final = re.compile(r"(?P<amount>[0-9]+)(?P<unit>ms|s|m|h|d)")
+_AGO: Final = re.compile(r"(?P<amount>[0-9]+)(?P<unit>ms|s|m|h|d)( +ago)?")
+_AGO_IN_WORDS: Final = re.compile(
+    r"(?P<amount>[0-9]+) *(?P<unit>second|minute|hour|day)s? +ago", re.IGNORECASE
+)
 _LARGEST: Final = 2**63 - 1
 
 
@@ -115,9 +118,10 @@ def _offset(text: str) -> int:
 
 
 def _timestamp_ms(text: str, now_ms: int) -> int:
-    ago = _AGO.fullmatch(text)
+    ago = _AGO.fullmatch(text) or _AGO_IN_WORDS.fullmatch(text)
     if ago is not None:
-        return max(0, now_ms - int(ago["amount"]) * _UNITS_MS[ago["unit"]])
+        unit = ago["unit"] if ago["unit"] in _UNITS_MS else ago["unit"][0].lower()
+        return max(0, now_ms - int(ago["amount"]) * _UNITS_MS[unit])
     if text.startswith("@"):
         return _offset(text[1:])
     # A time without a zone is local time.

@@ -11,8 +11,8 @@ Meter = Callable[[int, int], None]
 
 
 @contextmanager
-def meter(title: str, total: int | None, *, wanted: bool = True) -> Iterator[Meter]:
-    """Show a bar of ``total`` bytes, or a count where the total is not known, until the block ends."""
+def meter(title: str, total: int | None, *, wanted: bool = True, in_records: bool = False) -> Iterator[Meter]:
+    """Show a bar of ``total`` bytes, or records, until the block ends; a count where no total is known."""
     if not wanted or not sys.stderr.isatty():
         yield lambda position, records: None
         return
@@ -29,7 +29,7 @@ def meter(title: str, total: int | None, *, wanted: bool = True) -> Iterator[Met
 
     columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}")]
     if total:
-        columns += [BarColumn(), DownloadColumn(), TimeRemainingColumn()]
+        columns += [BarColumn(), *([] if in_records else [DownloadColumn()]), TimeRemainingColumn()]
     columns.append(TextColumn("{task.fields[records]:,} records"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total, records=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ConfigError, DataLostError
@@ -36,7 +36,14 @@ class Time:
     timestamp_ms: int
 
 
-ReadPlace = str | int | Time
+@dataclass(frozen=True, slots=True)
+class BeforeEnd:
+    """``count`` offsets before the end of the log, or its start where there are fewer."""
+
+    count: int
+
+
+ReadPlace = str | int | Time | BeforeEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,8 @@ def _read_place(given: object, name: str) -> ReadPlace:
         if not 0 <= given <= _LARGEST:
             raise ConfigError(f"{name} is {given}: an offset is a number from 0 on", setting=name)
         return given
+    if isinstance(given, BeforeEnd):
+        return given
     if isinstance(given, str) and given in (EARLIEST, LATEST, COMMITTED):
         return given
     raise ConfigError(
@@ -103,7 +112,7 @@ def check_order(start: ReadBound, end: ReadBound) -> None:
         if _is_after(first, last):
             where = "" if each is None else f" in {each}"
             raise ConfigError(
-                f"start ({_shown(first)}) is after end ({_shown(last)}){where}: exchange them",
+                f"start={_shown(first)} is after end={_shown(last)}{where}: exchange them",
                 setting="start",
             )
 
@@ -113,11 +122,15 @@ def _is_after(first: ReadPlace | None, last: ReadPlace | None) -> bool:
         return first.timestamp_ms > last.timestamp_ms
     if isinstance(first, int) and isinstance(last, int):
         return first > last
+    if isinstance(first, BeforeEnd) and isinstance(last, BeforeEnd):
+        return first.count < last.count
     return first == LATEST and last is not None and last != LATEST
 
 
 def _shown(place: ReadPlace | None) -> str:
-    return f"@{place.timestamp_ms}" if isinstance(place, Time) else str(place)
+    if isinstance(place, Time):
+        return datetime.fromtimestamp(place.timestamp_ms / 1000, UTC).isoformat()
+    return f"-{place.count}" if isinstance(place, BeforeEnd) else str(place)
 
 
 # -- with the cluster
@@ -207,6 +220,8 @@ def _end(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
     match bound.of(each):
         case Time() as time:
             return logs.at(each, time)
+        case BeforeEnd(count):
+            return max(logs.earliest[each], last - count)
         case int(offset):
             if offset > last and bound.everywhere is None:
                 raise ConfigError(
@@ -226,6 +241,8 @@ def _start(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
     match bound.of(each):
         case Time() as time:
             return logs.at(each, time)
+        case BeforeEnd(count):
+            return max(logs.earliest[each], last - count)
         case int(offset):
             if offset > last and bound.everywhere is None:
                 raise ConfigError(

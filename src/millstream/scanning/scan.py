@@ -120,7 +120,8 @@ def _check_group(config: ConsumerConfig, *given: ReadBound) -> None:
     for bound in given:
         if bounds.COMMITTED in bound.all() and config.group_id is None:
             raise ConfigError(
-                f"{bound.name} is committed, by which group? Name it with group_id", setting="group_id"
+                f"{bound.name}=committed needs the group whose offsets count: give group_id (--group)",
+                setting=bound.name,
             )
 
 

@@ -199,7 +199,7 @@ class RecordDecoder:
         form = self._formats.key if which == "key" else self._formats.value
         return DeserializationError(
             f"the {which} of {topic}-{partition} at offset {offset} cannot be read as {form}: {reason}. "
-            f'Choose another format, or read such records as null with bad_values="null"',
+            f'Choose another format, or read such records as null with bad_values="null" (--bad-values null)',
             topic,
             partition,
             offset,

@@ -30,7 +30,21 @@ _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """The options of commands, by the settings of the clients that they make."""
-_WITH_PROPERTY: Final = ("produce", "consume", "load")
+_SCAN: Final = {
+    "start": "--from",
+    "end": "--until",
+    "partitions": "--partition",
+    "group_id": "--group",
+    "value": "--value-format",
+    "key": "--key-format",
+    "schema": "--schema",
+    "avro_schema": "--avro-schema",
+    "avro_prefix": "--avro-prefix",
+    "csv_delimiter": "--csv-delimiter",
+    "bad_values": "--bad-values",
+}
+"""The options of ``millstream scan``, by the arguments of ``millstream.scan``."""
+_WITH_PROPERTY: Final = ("produce", "consume", "load", "scan")
 
 _BOTH: Final = re.compile(r"\b\w+(?:=\S+)? \((--(?:[^()]|\([^)]*\))*)\)")
 _QUOTED: Final = re.compile(r"((?<!\w)'[^']*'(?!\w)|\"[^\"]*\")")
@@ -49,6 +63,8 @@ def as_typed(
 
         if setting in OPTIONS:
             return _with_options(text, setting, OPTIONS)
+    if command == "scan" and setting in _SCAN:
+        return _with_options(text, setting, _SCAN)
     return text if is_about_a_table else _with_client_settings(text, command, typed)
 
 

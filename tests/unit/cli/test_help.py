@@ -43,6 +43,7 @@ def test_the_commands_are_those_of_the_public_face() -> None:
         *(("load", each) for each in ("rejected", "replay", "run", "status")),
         ("produce",),
         *(("quota", each) for each in ("delete", "list", "set")),
+        ("scan",),
         *(("topic", each) for each in ("add-partitions", "config", "create", "delete", "describe", "list")),
         *(("user", each) for each in ("delete", "list", "set-password")),
     ]

@@ -151,7 +151,7 @@ def _json_field(raw: bytes | None) -> object:
         return {"base64": base64.b64encode(raw).decode()}
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """A text for a terminal, with control characters escaped."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
@@ -192,7 +192,7 @@ def _json_line(record: Record, decoders: _Decoders) -> bytes:
 def _text_renderer(before: tuple[str, ...], on_terminal: bool, decoders: _Decoders) -> Renderer:
     if not before and not on_terminal and decoders.value is None:
         return lambda record: (b"null" if record.value is None else record.value) + b"\n"
-    finish = _escaped if on_terminal else str
+    finish = escaped if on_terminal else str
 
     def render(record: Record) -> bytes:
         texts = _field_texts(record, decoders)
@@ -204,7 +204,7 @@ def _text_renderer(before: tuple[str, ...], on_terminal: bool, decoders: _Decode
 def _template_renderer(format: str, on_terminal: bool, decoders: _Decoders) -> Renderer:
     template = unescaped(format)
     _check_template(template)
-    finish = _escaped if on_terminal else str
+    finish = escaped if on_terminal else str
 
     def render(record: Record) -> bytes:
         texts = {name: finish(text) for name, text in _field_texts(record, decoders).items()}
@@ -258,11 +258,11 @@ class _Table:
             for name, width in columns
         ]
         left = room - sum(width + 2 for _, width in columns)
-        cells.append(self._cut(_escaped(texts["value"]), left))
+        cells.append(self._cut(escaped(texts["value"]), left))
         return "  ".join(cells).rstrip() + "\n"
 
     def _cell(self, text: str, width: int, *, to_the_right: bool) -> str:
-        cell = self._cut(_escaped(text), width)
+        cell = self._cut(escaped(text), width)
         blank = " " * (width - _cells(cell))
         return blank + cell if to_the_right else cell + blank
 

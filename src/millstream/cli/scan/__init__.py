@@ -1,0 +1,1 @@
+"""``millstream scan``: a range of a topic, chosen, filtered, and printed or written to a file."""
