@@ -142,6 +142,17 @@ def test_memory_grows_with_the_records() -> None:
     assert queues.accumulator.free_bytes == memory
 
 
+def test_a_batch_that_is_sent_holds_only_what_its_records_take() -> None:
+    queues = Queues(batch_size=1 << 17, memory=1 << 20)
+    batch = queues.add(partition=0)
+    assert batch is not None and batch.reserved > SIZE
+    queues.accumulator.take_first(batch.queue)
+    assert (batch.size, batch.reserved) == (SIZE, SIZE)
+    assert queues.accumulator.free_bytes == (1 << 20) - SIZE
+    queues.accumulator.finish(batch)
+    assert queues.accumulator.free_bytes == 1 << 20
+
+
 def test_a_batch_grows_to_the_batch_size() -> None:
     queues = Queues(batch_size=5000, memory=10_000)
     batch = queues.add(partition=0)

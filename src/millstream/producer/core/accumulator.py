@@ -295,6 +295,7 @@ class Accumulator:
             topic = self.topics[queue.topic]
             if topic.sticky is queue:
                 topic.sticky_bytes += batch.size
+            self.free_bytes += batch.give_back()
         queue.waiting.popleft()
         if not queue.waiting:
             del self.active[queue]

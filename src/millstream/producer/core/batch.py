@@ -300,6 +300,12 @@ class Batch:
         self.room += reserved - self.reserved
         self.reserved = reserved
 
+    def give_back(self) -> int:
+        """No more records join: hold only the memory that is used. Returns what is free now."""
+        unused = self.room
+        self.take_reserved(self.size)
+        return unused
+
     def release(self) -> None:
         """Free the records once the batch has its outcome; its futures need only the delivery."""
         self.keys, self.values, self.headers = None, [], {}

@@ -51,6 +51,10 @@ class ColumnBatch(Batch):
     def seal(self) -> None:
         """Nothing to do: records are counted as they are added."""
 
+    def give_back(self) -> int:
+        """Nothing: the array has its size from the start."""
+        return 0
+
     def _encode_records(self, codec: Codec, level: int | None) -> bytes | memoryview:
         return self._with_header(self.buffer[: self.filled], codec, level)
 

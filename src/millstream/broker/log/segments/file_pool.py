@@ -12,12 +12,16 @@ from millstream.broker.log.files import Files, open_file_count
 _OPEN_SEGMENTS = 256
 _MOST_OPEN_SEGMENTS = 1 << 14
 _UNLIMITED = 1 << 30
+_CONNECTIONS = 1 << 12
 
 
 def share_of_descriptors() -> int:
-    """Return how many files of logs this process may have open: half of all that it may open."""
+    """Return how many files of logs this process may have open: half of all that it may open.
+
+    Where a quarter leaves enough for connections, three quarters.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(limit // 2, 1) if limit > 0 else _UNLIMITED
+    return max(limit // 2, limit - max(limit // 4, _CONNECTIONS), 1) if limit > 0 else _UNLIMITED
 
 
 def most_open_segments() -> int:
