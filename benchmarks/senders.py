@@ -13,7 +13,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import Any
@@ -29,6 +29,8 @@ ROWS = 10_000
 """Rows in one call of send_arrow."""
 MANY = 1_000
 """After so many records confluent-kafka is asked to run its callbacks."""
+ANY_PARTITION = -1
+"""To confluent-kafka: the producer chooses."""
 WARM_UP = 0.1
 """The part of the records that is sent before the clock runs."""
 
@@ -123,8 +125,13 @@ def confluent(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
 
 
 @contextmanager
-def confluent_delivered(servers: str, topic: str, size: int, acks: str) -> Iterator[Send]:
-    """With a callback for each record, which is how it says whether one was written."""
+def confluent_delivered(
+    servers: str, topic: str, size: int, acks: str, places: Sequence[int] = (ANY_PARTITION,)
+) -> Iterator[Send]:
+    """With a callback for each record, which is how it says whether one was written.
+
+    Records go to the partitions ``places`` in turn.
+    """
     producer = confluent_producer(servers, acks)
     delivered = failed = 0
 
@@ -138,10 +145,11 @@ def confluent_delivered(servers: str, topic: str, size: int, acks: str) -> Itera
     def some(count: int) -> None:
         nonlocal delivered
         delivered = 0
-        for number, value in enumerate(islice(cycle(values(size)), count)):
+        records = zip(islice(cycle(values(size)), count), cycle(places), strict=False)
+        for number, (value, partition) in enumerate(records):
             while True:
                 try:
-                    producer.produce(topic, value, on_delivery=on_delivery)
+                    producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
                     break
                 except BufferError:
                     producer.poll(0.01)
@@ -216,18 +224,19 @@ def measure(name: str, servers: str, topic: str, records: int, size: int, acks: 
     """
     with SENDERS[name](servers, topic, size, acks) as some:
         some(max(ROWS, int(records * WARM_UP) // ROWS * ROWS))
-        cpu, thread, began = _cpu(), time.thread_time(), time.perf_counter()
+        cpu, thread, began = cpu_seconds(), time.thread_time(), time.perf_counter()
         some(records)
         seconds = time.perf_counter() - began
         return {
             "rate": records / seconds,
-            "cpu": (_cpu() - cpu) / records * 1e6,
+            "cpu": (cpu_seconds() - cpu) / records * 1e6,
             "thread": (time.thread_time() - thread) / records * 1e6,
             "peak_mb": peak_mb(),
         }
 
 
-def _cpu() -> float:
+def cpu_seconds() -> float:
+    """The processor time of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

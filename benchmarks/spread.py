@@ -10,16 +10,15 @@ has written to every partition.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle, islice
 from typing import Any
 
 from benchmarks.readers import peak_mb
-from benchmarks.senders import MANY, Send, confluent_producer, millstream_producer, values
+from benchmarks.senders import Send, confluent_delivered, cpu_seconds, millstream_producer, values
 
 SIZE = 100
 LEAST_WARM_UP = 20_000
@@ -40,36 +39,8 @@ def millstream(servers: str, topic: str, partitions: int, acks: str) -> Iterator
         yield some
 
 
-@contextmanager
-def confluent(servers: str, topic: str, partitions: int, acks: str) -> Iterator[Send]:
-    producer = confluent_producer(servers, acks)
-    delivered = failed = 0
-
-    def on_delivery(error: Any, message: Any) -> None:
-        nonlocal delivered, failed
-        if error is None:
-            delivered += 1
-        else:
-            failed += 1
-
-    def some(count: int) -> None:
-        nonlocal delivered
-        delivered = 0
-        places = cycle(range(partitions))
-        records = zip(islice(cycle(values(SIZE)), count), places, strict=False)
-        for number, (value, partition) in enumerate(records):
-            while True:
-                try:
-                    producer.produce(topic, value, partition=partition, on_delivery=on_delivery)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-            if not number % MANY:
-                producer.poll(0)
-        producer.flush()
-        assert (delivered, failed) == (count, 0)
-
-    yield some
+def confluent(servers: str, topic: str, partitions: int, acks: str) -> AbstractContextManager[Send]:
+    return confluent_delivered(servers, topic, SIZE, acks, range(partitions))
 
 
 SENDERS: dict[str, Callable[[str, str, int, str], Any]] = {
@@ -84,19 +55,14 @@ def measure(
     """Records a second, microseconds of processor time for each, and the process's largest size."""
     with SENDERS[name](servers, topic, partitions, acks) as some:
         some(max(LEAST_WARM_UP, 2 * partitions))
-        cpu, began = _cpu(), time.perf_counter()
+        cpu, began = cpu_seconds(), time.perf_counter()
         some(records)
         seconds = time.perf_counter() - began
         return {
             "rate": records / seconds,
-            "cpu_us": (_cpu() - cpu) / records * 1e6,
+            "cpu_us": (cpu_seconds() - cpu) / records * 1e6,
             "peak_mb": peak_mb(),
         }
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def main(name: str, servers: str, topic: str, partitions: str, records: str, acks: str) -> None:
