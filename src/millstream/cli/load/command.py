@@ -24,7 +24,8 @@ def load() -> None:
 @load_options.expanded
 def run(
     *,
-    topics: load_options.Topics,
+    topics: load_options.Topics = None,
+    pattern: load_options.Pattern = None,
     group: load_options.Group,
     to: load_options.To,
     once: load_options.Once = False,
@@ -47,16 +48,20 @@ def run(
       millstream load orders -g lake --to delta:orders --schema 'id LONG' --once
       millstream load orders -g l --to delta:ok --schema 'id INT' --check 'id>0'
       millstream load orders -g pg --to 'postgresql://me@db/shop?table=orders'
+      millstream load --pattern 'shop-.*' -g shop --to delta:lake/shop
       millstream load people -g p --to delta:p --schema @people.ddl --sql @p.sql
     """
     from millstream.cli.load.work import LoadOrder, run_load
 
-    order = LoadOrder(topics, group, to, common.servers, typed, properties or (), master, conf or ())
+    settings = {**typed, "pattern": pattern}
+    order = LoadOrder(topics or (), group, to, common.servers, settings, properties or (), master, conf or ())
     return run_load(order, None if once else every, as_json=common.as_json)
 
 
 def status(
-    topics: load_options.Topics,
+    *,
+    topics: load_options.Topics = None,
+    pattern: load_options.Pattern = None,
     group: load_options.Group,
     to: load_options.To,
     common: options.Common,
@@ -74,7 +79,9 @@ def status(
     from millstream.cli.load.report import print_status
     from millstream.cli.load.work import read_status
 
-    found = read_status(common.servers, to, group, topics)
+    if bool(topics) == (pattern is not None):
+        raise UsageError("give the topics that are loaded, or --pattern")
+    found = read_status(common.servers, to, group, topics or (), pattern)
     if common.as_json:
         print_json(found.as_dict())
     else:

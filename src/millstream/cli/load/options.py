@@ -59,9 +59,10 @@ def _option(name: str, **more: Any) -> Any:
 
 
 Topics = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(metavar="TOPIC", help=SETTINGS["topics"].help, autocompletion=completion.topics),
 ]
+Pattern = Annotated[str | None, _option("pattern")]
 Group = Annotated[str, _option("group_id", autocompletion=completion.groups)]
 To = Annotated[str, _option("sink", help=f"{usages()}.", autocompletion=completion.sinks)]
 Once = Annotated[

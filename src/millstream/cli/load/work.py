@@ -70,6 +70,8 @@ def _hints(order: LoadOrder) -> Iterator[None]:
 
         with open_admin(order.servers) as admin:
             known = admin.list_topics(internal=True)
+        if not order.topics:
+            raise
         command = near_command(order.topics[0])
         if command is not None and order.topics[0] not in known:
             raise CommandError(
@@ -147,7 +149,9 @@ def _silence_query_log() -> None:
 # ---- status, rejected rows, replay
 
 
-def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> LoadStatus:
+def read_status(
+    servers: str, to: str, group: str, topics: Sequence[str], pattern: str | None = None
+) -> LoadStatus:
     """The status of a load."""
     from millstream.cli.errors.names import hints_for_a_new_group, hints_for_topics
     from millstream.spark.load.status import status
@@ -159,7 +163,7 @@ def read_status(servers: str, to: str, group: str, topics: Sequence[str]) -> Loa
         hints_for_topics(admin, topics),
         hints_for_a_new_group(admin, group),
     ):
-        return status(admin, sink, group, topics)
+        return status(admin, sink, group, topics, pattern=pattern)
 
 
 def read_rejected(servers: str, to: str, limit: int) -> list[dict[str, Any]]:

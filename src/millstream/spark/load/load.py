@@ -124,6 +124,7 @@ class Load:
         member = LoadMember(
             self._clients.member,
             settings.topics,
+            pattern=settings.pattern,
             on_rebalance=lambda: self._observer(Point.REBALANCING, Detail()),
             give_up_seconds=self._clients.give_up_seconds,
         )
@@ -131,7 +132,12 @@ class Load:
         prepared = BackgroundValue(lambda: self._prepare(session), "sink")
         admin = stack.enter_context(Admin(self._clients.admin))
         brokers = InterruptibleAdmin(admin, self._stop)
-        topics = LoadedTopics(brokers, settings.topics, read_committed=self._clients.read_committed)
+        topics = LoadedTopics(
+            brokers,
+            settings.topics,
+            pattern=settings.pattern,
+            read_committed=self._clients.read_committed,
+        )
         topics.look()  # raise for a missing topic before joining the group
         stack.push(lambda kind, error, trace: self._forget_group(admin, error))
         stack.push(lambda kind, error, trace: member.close(at_once=_is_at_once(kind)))

@@ -8,6 +8,7 @@ settings stand in backquotes: the command line shows their options instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, Literal
@@ -196,9 +197,20 @@ class LoadSettings(Shaping):
         metadata=about("A session, or a function that makes one, which is called while the group is joined."),
     )
     topics: Sequence[str] = field(
+        default=(),
         metadata=about(
             "The topics to load.", Option(metavar="TOPIC", names=("TOPIC",), help="The topics to load.")
-        )
+        ),
+    )
+    pattern: str | None = setting(
+        None,
+        "A regular expression instead of `topics`: all whose whole name matches are loaded, also new ones.",
+        Option(
+            metavar="REGEX",
+            names=("--pattern",),
+            help="Instead of TOPIC: all topics whose whole name matches, also new ones.",
+        ),
+        not_empty=True,
     )
     group_id: str = field(
         metadata=about(
@@ -279,8 +291,11 @@ class LoadSettings(Shaping):
 
     def __post_init__(self) -> None:
         Shaping.__post_init__(self)  # super() does not work in a class with slots
-        if not self.topics:
-            raise ConfigError("topics is empty: name at least one", setting="topics")
+        if self.topics and self.pattern is not None:
+            raise ConfigError("topics and pattern are both given: leave one out", setting="pattern")
+        if not self.topics and self.pattern is None:
+            raise ConfigError("topics is empty: name at least one, or give a pattern", setting="topics")
+        self._check_pattern()
         object.__setattr__(self, "topics", tuple(dict.fromkeys(self.topics)))
         if self.target_file_size is not None and not self.compact:
             raise ConfigError(
@@ -288,6 +303,20 @@ class LoadSettings(Shaping):
                 "large files are written is a setting of the sink, as in DeltaSink(…, target_file_size=…)",
                 setting="target_file_size",
             )
+
+    def _check_pattern(self) -> None:
+        try:
+            re.compile(self.pattern or "")
+        except re.error as error:
+            raise ConfigError(
+                f"pattern {self.pattern!r} is not a regular expression: {error}", setting="pattern"
+            ) from error
+
+    def loads(self, topic: str) -> bool:
+        """Whether a topic of this name is loaded."""
+        return topic in self.topics or (
+            self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+        )
 
     @property
     def servers(self) -> str:

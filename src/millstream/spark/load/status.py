@@ -72,9 +72,11 @@ class LoadStatus:
         }
 
 
-def status(admin: Admin, sink: Sink, group_id: str, topics: Iterable[str]) -> LoadStatus:
+def status(
+    admin: Admin, sink: Sink, group_id: str, topics: Iterable[str] = (), *, pattern: str | None = None
+) -> LoadStatus:
     """Read the status of a load, without changing anything. The load need not be running."""
-    view = LoadedTopics(admin, list(topics))
+    view = LoadedTopics(admin, list(topics), pattern=pattern)
     seen = view.look()
     standing = sink.standing(group_id, list(seen))
     committed = view.committed(group_id, seen)

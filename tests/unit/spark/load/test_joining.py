@@ -36,7 +36,7 @@ class Away(Stage):
         self.brokers.group_offsets = self._ask  # type: ignore[method-assign]
 
     def _ask(
-        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = None
+        self, group: str, partitions: list[TopicPartition] | None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         self.questions += 1
         if self.error is not None:

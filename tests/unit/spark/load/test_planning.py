@@ -278,3 +278,35 @@ def test_latest_is_before_an_open_transaction() -> None:
     world.brokers.stable = {ZERO: 60}
     assert world.plan(ZERO, read_committed=True).starts[ZERO].offset == 60
     assert world.plan(ZERO).starts[ZERO].offset == 100
+
+
+class TestPattern:
+    """All topics whose names match: they come and go while the load runs."""
+
+    A, B = TopicPartition("shop-a", 0), TopicPartition("shop-b", 0)
+
+    def planner(self, world: World) -> Planner:
+        clock = Clock()
+        topics = LoadedTopics(world.brokers, [], pattern="shop-.*", clock=clock, sleep=clock.sleep)
+        return Planner(world.rules, topics, as_sink(world.sink))
+
+    def test_nothing_of_a_new_topic_is_skipped_by_starting_at_the_latest(self) -> None:
+        world = World([], starting="latest")
+        world.brokers.topics = {"shop-a": (ID, [(0, 10)])}
+        planner = self.planner(world)
+        assert planner.plan([self.A]).starts[self.A].offset == 10
+        world.brokers.topics = {**world.brokers.topics, "shop-b": (ID, [(0, 20)])}
+        assert planner.plan([self.B]).starts[self.B].offset == 0, "it was created since the load began"
+        world.sink.stand("shop-a", 0, 10)
+        assert self.planner(world).plan([self.B]).starts[self.B].offset == 0, "and while no load ran"
+
+    def test_two_drivers_begin_all_topics_at_the_same_moment(self) -> None:
+        world = World([], starting="latest")
+        world.brokers.topics = {"shop-a": (ID, [(0, 10)]), "shop-b": (ID, [(0, 20)])}
+        assert set(self.planner(world).plan([self.A]).starts) == {self.A, self.B}
+        world.sink.stand("shop-a", 0, 10)
+        assert set(self.planner(world).plan([self.A]).starts) == {self.A}
+
+    def test_no_topic_is_a_note(self) -> None:
+        plan = self.planner(World([(0, 10)])).plan([])
+        assert plan.notes == ("no topic matches the pattern 'shop-.*'",)

@@ -126,3 +126,30 @@ def test_who_may_not_ask_for_sizes_does_without() -> None:
     seen = topics.look()
     assert topics.sizes(seen) == {} == topics.sizes(seen)
     assert brokers.measured == 1, "nor asks all the time"
+
+
+def test_a_pattern_finds_whole_names_and_new_topics() -> None:
+    brokers = FakeBrokers({"shop-a": (ID, [(0, 1)]), "my-shop-a": (ID, [(0, 1)])})
+    clock = Clock()
+    topics = LoadedTopics(brokers, [], pattern="shop-.*", clock=clock, sleep=clock.sleep)
+    assert [one.topic for one in topics.look()] == ["shop-a"]
+    brokers.topics = {**brokers.topics, "shop-b": (OTHER_ID, [(0, 1)])}
+    assert [one.topic for one in topics.look()] == ["shop-a", "shop-b"]
+    assert clock.now == 0
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_goes_after_a_while() -> None:
+    brokers = FakeBrokers({"shop-a": (ID, [(0, 1)]), "shop-b": (OTHER_ID, [(0, 1)])})
+    clock = Clock()
+    topics = LoadedTopics(brokers, [], pattern="shop-.*", clock=clock, sleep=clock.sleep)
+    topics.look()
+    brokers.topics = {"shop-b": (OTHER_ID, [(0, 1)])}
+    assert [one.topic for one in topics.look()] == ["shop-b"]
+    assert clock.now >= 5, "an answer may be out of date"
+    before = clock.now
+    topics.look()
+    assert clock.now == before
+
+
+def test_a_pattern_that_matches_nothing() -> None:
+    assert LoadedTopics(FakeBrokers({"orders": (ID, [(0, 1)])}), [], pattern="shop-.*").look() == {}

@@ -30,6 +30,9 @@ class FakeBrokers:
         self.measured = 0
         self._shown = topics
 
+    def list_topics(self) -> list[str]:
+        return sorted(self.topics)
+
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]:
         self._shown = self.glitches.pop(0) if self.glitches else self.topics
         found = {}
@@ -52,9 +55,9 @@ class FakeBrokers:
         }
 
     def group_offsets(
-        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = None
+        self, group: str, partitions: list[TopicPartition] | None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return {one: self.group[one] for one in partitions if one in self.group}
+        return {one: self.group[one] for one in (partitions or self.group) if one in self.group}
 
     def describe_log_dirs(self, *, timeout: float | None = None) -> list[LogDirDescription]:
         self.measured += 1

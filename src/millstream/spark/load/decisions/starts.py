@@ -64,6 +64,8 @@ class Situation:
     log_end: int
     came_later: bool = False
     """The sink already has progress of other partitions of this topic."""
+    appeared: bool = False
+    """The topic was created since the load began, and a pattern matches it: none of it is skipped."""
     stable_end: int | None = None
     """The last stable offset, for a load that reads only committed transactions."""
     others: frozenset[str] = frozenset()
@@ -228,7 +230,7 @@ def _first(situation: Situation, rules: Rules, author: Author) -> Start | Refusa
         return _other_group(situation, rules)
     earliest = Start(situation.log_start, anchors=True, repairs_group=True)
     chosen = earliest
-    if rules.starting == "latest" and not situation.came_later:
+    if rules.starting == "latest" and not (situation.came_later or situation.appeared):
         stable = situation.stable_end
         # It was read after the end, so it may be larger.
         latest = situation.log_end if stable is None else min(stable, situation.log_end)

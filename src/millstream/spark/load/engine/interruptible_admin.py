@@ -26,6 +26,9 @@ class InterruptibleAdmin:
         self._admin = admin
         self._stop = stop
 
+    def list_topics(self) -> list[str]:
+        return self._call(self._admin.list_topics)
+
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]:
         return self._call(lambda: self._admin.describe_topics(topics))
 
@@ -35,7 +38,7 @@ class InterruptibleAdmin:
         return self._call(lambda: self._admin.list_offsets(partitions, spec, isolation_level=isolation_level))
 
     def group_offsets(
-        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = None
+        self, group: str, partitions: list[TopicPartition] | None, *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._call(lambda: self._admin.group_offsets(group, partitions, timeout=timeout))
 

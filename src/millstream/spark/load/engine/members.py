@@ -58,12 +58,17 @@ class LoadMember(RebalanceListener):
         settings: Mapping[str, object],
         topics: Iterable[str],
         *,
+        pattern: str | None = None,
         on_rebalance: Callable[[], None],
         give_up_seconds: float,
     ) -> None:
-        """``give_up_seconds``: how long revoked partitions may be kept until a cycle ends."""
+        """With a ``pattern`` it reads all topics that match, and ``topics`` is empty.
+
+        ``give_up_seconds``: how long revoked partitions may be kept until a cycle ends.
+        """
         self._settings = dict(settings)
-        self._topics = list(topics)
+        self._topics = list(topics) if pattern is None else None
+        self._pattern = pattern
         self._on_rebalance = on_rebalance
         self._give_up_seconds = give_up_seconds
         self._changed = threading.Condition()
@@ -216,7 +221,7 @@ class LoadMember(RebalanceListener):
         try:
             with Consumer(self._settings) as consumer:
                 self._consumer = consumer
-                consumer.subscribe(self._topics, listener=self)
+                consumer.subscribe(self._topics, pattern=self._pattern, listener=self)
                 while not self._closing:
                     self._serve()
                     self._poll(consumer)

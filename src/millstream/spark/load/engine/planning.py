@@ -156,6 +156,7 @@ def situation_of(
     committed: OffsetAndMetadata | None,
     *,
     came_later: bool = False,
+    appeared: bool = False,
     others: frozenset[str] = frozenset(),
 ) -> Situation:
     """What brokers, sink and group say of a partition."""
@@ -167,6 +168,7 @@ def situation_of(
         log_start=seen.log_start,
         log_end=seen.log_end,
         came_later=came_later,
+        appeared=appeared,
         stable_end=seen.stable_end,
         others=others,
     )
@@ -182,10 +184,14 @@ class Planner:
         self._topics = topics
         self._sink = sink
         self._aligned = aligned
+        self._at_start: frozenset[str] | None = None
+        """The topics that were there at the first plan."""
 
     def plan(self, owned: Iterable[TopicPartition]) -> LoadPlan:
         """Read the state of sink, group and brokers, and decide where each owned partition starts."""
         seen = self._topics.look()
+        if self._at_start is None:
+            self._at_start = frozenset(one.topic for one in seen)
         standing = self._sink.standing(self._rules.group_id, list(seen))
         known = {one.topic for one in seen if standing[one].rows is not None}
         wanted = sorted(self._concerned(set(owned) & set(seen), set(seen), known))
@@ -201,6 +207,7 @@ class Planner:
                 standing[one],
                 committed.get(one),
                 came_later=one.topic in known,
+                appeared=self._has_appeared(one.topic, known),
                 others=others.get(one.topic, frozenset()),
             )
             found = self._decide(situation)
@@ -208,8 +215,15 @@ class Planner:
                 refusals.append(found)
             else:
                 starts[one] = found
-        notes = tuple(start.note for start in starts.values() if start.note)
-        return LoadPlan(seen, standing, starts, tuple(filter(None, refusals)), notes)
+        notes = [start.note for start in starts.values() if start.note]
+        if self._topics.pattern is not None and not seen:
+            notes.append(f"no topic matches the pattern {self._topics.pattern!r}")
+        return LoadPlan(seen, standing, starts, tuple(filter(None, refusals)), tuple(notes))
+
+    def _has_appeared(self, topic: str, known: set[str]) -> bool:
+        """Whether a topic that a pattern matches was created since the load began."""
+        assert self._at_start is not None
+        return self._topics.pattern is not None and (bool(known) or topic not in self._at_start)
 
     def reach(self) -> None:
         """Query the group's coordinator; raises if it does not answer."""
@@ -244,6 +258,8 @@ class Planner:
         """
         if self._rules.starting != "latest":
             return owned
+        if self._topics.pattern is not None:  # all topics of a pattern start in one moment
+            return owned if known else owned | every
         fresh = {one.topic for one in owned} - known
         return owned | {one for one in every if one.topic in fresh}
 

@@ -31,7 +31,7 @@ def check_fit(settings: LoadSettings, pipeline: Pipeline) -> None:
             f"compact joins small files, and {sink.name} has none to join: leave it out", setting="compact"
         )
     written = sink.written_topics(settings.servers) if isinstance(sink, WritesTopics) else ()
-    looped = set(settings.topics) & set(written)
+    looped = [topic for topic in written if settings.loads(topic)]
     if looped:
         raise ConfigError(
             f"{sink.name} would load {', '.join(sorted(looped))} into itself: choose another name for it"

@@ -195,7 +195,8 @@ class LoadRun:
         plan.raise_refusals(self._context.sink.name, self._tally.so_far.loaded)
         self._refused_since = None
         for note in plan.notes:
-            log.warning("%s", note)
+            if note not in self._tally.so_far.notes:
+                log.warning("%s", note)
         self._tally.add_notes(plan.notes)
         self._lag = plan.lag
         return plan

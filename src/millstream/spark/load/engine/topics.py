@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,9 @@ class LogBounds:
 
 
 class TopicQueries(Protocol):
-    """The calls of an Admin that ``Topics`` makes."""
+    """The calls of an Admin that ``LoadedTopics`` makes."""
+
+    def list_topics(self) -> list[str]: ...
 
     def describe_topics(self, topics: list[str]) -> dict[str, TopicDescription]: ...
 
@@ -53,7 +56,7 @@ class TopicQueries(Protocol):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
 
     def group_offsets(
-        self, group: str, partitions: list[TopicPartition], *, timeout: float | None = ...
+        self, group: str, partitions: list[TopicPartition] | None, *, timeout: float | None = ...
     ) -> dict[TopicPartition, OffsetAndMetadata]: ...
 
     def describe_log_dirs(self, *, timeout: float | None = ...) -> list[LogDirDescription]: ...
@@ -67,12 +70,15 @@ class LoadedTopics:
         brokers: Admin | TopicQueries,
         names: Sequence[str],
         *,
+        pattern: str | None = None,
         read_committed: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """Topics by their ``names``, or all whose whole name matches a ``pattern``."""
         self._brokers = brokers
         self._names = list(dict.fromkeys(names))
+        self._pattern = None if pattern is None else re.compile(pattern)
         self._read_committed = read_committed
         self._clock = clock
         self._sleep = sleep
@@ -82,18 +88,23 @@ class LoadedTopics:
         self._sizes: dict[tuple[TopicPartition, str], float] = {}
         self._measured_at: float | None = None
 
+    @property
+    def pattern(self) -> str | None:
+        return None if self._pattern is None else self._pattern.pattern
+
     def look(self) -> dict[TopicPartition, LogBounds]:
         """All partitions as they are now.
 
         If partitions are missing or a log's end went back it reads again, for up to five seconds: partitions
-        of the same topic never get fewer, and ends rarely go back.
+        of the same topic never get fewer, and ends rarely go back. A topic that was deleted is an error, but
+        not if a pattern had found it.
         """
         deadline = self._clock() + _PATIENCE_SECONDS
         while True:
             try:
                 seen = self._look_once()
             except UnknownTopicOrPartitionError:
-                if not self._ids or self._clock() >= deadline:
+                if not (self._ids or self._pattern) or self._clock() >= deadline:
                     raise
             else:
                 if not self._has_shrunk(seen) or self._clock() >= deadline:
@@ -146,11 +157,21 @@ class LoadedTopics:
 
     def reach(self, group: str) -> None:
         """Query the group's coordinator; raises if it does not answer within a few seconds."""
-        where = [TopicPartition(name, 0) for name in self._names]
-        self._brokers.group_offsets(group, where, timeout=_REACH_SECONDS)
+        where = [TopicPartition(name, 0) for name in self._expected]
+        self._brokers.group_offsets(group, where or None, timeout=_REACH_SECONDS)
+
+    @property
+    def _expected(self) -> Iterable[str]:
+        """Topics that should be there: those that were named, or found before."""
+        return self._names if self._pattern is None else self._ids
+
+    def _wanted(self) -> list[str]:
+        if self._pattern is None:
+            return self._names
+        return [name for name in self._brokers.list_topics() if self._pattern.fullmatch(name)]
 
     def _look_once(self) -> dict[TopicPartition, LogBounds]:
-        described = self._brokers.describe_topics(self._names)
+        described = self._brokers.describe_topics(self._wanted())
         ids = _ids(described)
         partitions = [
             TopicPartition(name, each.partition)
@@ -176,7 +197,7 @@ class LoadedTopics:
     def _has_shrunk(self, seen: Mapping[TopicPartition, LogBounds]) -> bool:
         counts = _counts(seen)
         ids = {one.topic: each.topic_id for one, each in seen.items()}
-        for topic in self._names:
+        for topic in self._expected:
             if topic not in counts:
                 return True
             if self._ids.get(topic, ids[topic]) == ids[topic] and counts[topic] < self._partitions.get(
