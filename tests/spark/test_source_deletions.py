@@ -7,13 +7,13 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from millstream import Admin, Producer
-from millstream.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from millstream.errors import MillstreamTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from millstream.spark.source.options import read_options
 from millstream.spark.source.stream import StreamReader
 from tests.waiting import until
@@ -70,7 +70,7 @@ class Upheaval:
                     bootstrap_servers=self._servers,
                     delivery_timeout_ms=2_000,
                     request_timeout_ms=1_000,
-                    linger_ms=0,
+                    max_block_ms=1_000,
                 ) as producer,
             ):
                 while not self._ending.is_set():
@@ -87,9 +87,10 @@ class Upheaval:
                 admin.create_topic(name, partitions=self._chance.randint(1, 2))
         except (TopicAlreadyExistsError, UnknownTopicOrPartitionError):
             pass
-        for number in range(self._chance.randint(0, 20)):
-            if name in admin.list_topics():
-                producer.send(name, b"%d" % number, partition=0)
+        if name in admin.list_topics():
+            for number in range(self._chance.randint(0, 20)):
+                with suppress(MillstreamTimeoutError):  # the producer has not heard of the new topic yet
+                    producer.send(name, b"%d" % number, partition=0)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -198,20 +198,34 @@ def test_a_mistake_is_told_in_the_first_line(
     assert "Traceback" not in str(raised.value) and len(rest) <= 1, str(raised.value)
 
 
-def test_a_view_in_sql_and_no_table(
+def test_tables_and_views_in_sql(
     spark: SparkSession, bootstrap_servers: str, new_topic: NewTopic, fill: Fill
 ) -> None:
-    """Spark does not hand the options of a table to sources in Python: it must not be made at all."""
     topic = new_topic()
     fill(topic, 5)
-    orders = (
-        f"USING millstream OPTIONS (`kafka.bootstrap.servers` '{bootstrap_servers}', subscribe '{topic}')"
-    )
-    with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW instead"):
-        spark.sql(f"CREATE TABLE orders_of_source {orders}")
-    spark.sql(f"CREATE TEMPORARY VIEW orders_of_source {orders}")
+    where = f"`kafka.bootstrap.servers` '{bootstrap_servers}', subscribe '{topic}'"
+    spark.sql(f"CREATE TEMPORARY VIEW view_of_source USING millstream OPTIONS ({where})")
+    spark.sql(f"CREATE TABLE table_of_source USING millstream OPTIONS ({where}, includeHeaders 'true')")
     try:
-        found = spark.sql("SELECT count(*), max(offset) FROM orders_of_source WHERE offset > 1").collect()
-        assert [tuple(row) for row in found] == [(3, 4)]
+        for name in ("view_of_source", "table_of_source"):
+            found = spark.sql(f"SELECT count(*), max(offset) FROM {name} WHERE offset > 1").collect()
+            assert [tuple(row) for row in found] == [(3, 4)]
+        assert spark.table("table_of_source").columns[-1] == "headers"
+        split = spark.sql("SELECT * FROM table_of_source WITH (maxRecordsPerPartition 2)")
+        assert split.rdd.getNumPartitions() == 3
+        fill(topic, 2)
+        assert spark.table("table_of_source").count() == 7
+        with pytest.raises(AnalysisException, match=r"a table would show kafka\.sasl\.jaas\.config"):
+            spark.sql(f"CREATE TABLE secret USING millstream OPTIONS ({where}, `kafka.sasl.jaas.config` 'x')")
     finally:
-        spark.catalog.dropTempView("orders_of_source")
+        spark.catalog.dropTempView("view_of_source")
+        spark.sql("DROP TABLE table_of_source")
+
+
+def test_the_format_is_found_without_being_registered(
+    spark: SparkSession, bootstrap_servers: str, new_topic: NewTopic, fill: Fill
+) -> None:
+    topic = new_topic()
+    fill(topic, 5)
+    plain = spark.newSession().read.format("millstream").option("kafka.bootstrap.servers", bootstrap_servers)
+    assert plain.option("subscribe", topic).load().count() == 5

@@ -237,10 +237,6 @@ def _unknown_names(given: Iterable[str]) -> tuple[str, ...]:
 
 def check_options(given: Mapping[str, str]) -> None:
     """Raise ConfigError for options that are wrong in a batch and in a stream: Spark asks before it knows."""
-    if any(name.startswith("option.") for name in given):  # how CREATE TABLE keeps them
-        raise ConfigError(
-            "Spark does not pass a table's options to Python sources: use CREATE TEMPORARY VIEW instead"
-        )
     try:
         read_options(given, streaming=False)
     except ConfigError as error:

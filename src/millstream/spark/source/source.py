@@ -22,6 +22,7 @@ from millstream.spark.source.bounds import batch_ranges, is_fixed
 from millstream.spark.source.client import SourceClient
 from millstream.spark.source.options import SourceOptions, check_options, includes_headers, read_options
 from millstream.spark.source.stream import StreamReader
+from millstream.spark.source.tables import options_of, table_options, table_schema
 from millstream.spark.source.tasks import RangeReader, warn_of_ignored
 
 if TYPE_CHECKING:
@@ -86,19 +87,22 @@ class MillstreamSource(DataSource):
         return "millstream"
 
     @_errors_in_a_sentence()
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns. Spark asks for them at ``load()``: the first moment to refuse options."""
-        check_options(self._given)
-        return schema.ddl(headers=includes_headers(self._given))
+        table = table_options(self._given)
+        given = self._given if table is None else table
+        check_options(given)
+        headers = includes_headers(given)
+        return schema.ddl(headers=headers) if table is None else table_schema(table, headers=headers)
 
     @_errors_in_a_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self._given, streaming=False)
+        options = read_options({**options_of(schema), **self._given}, streaming=False)
         return BatchReader(options, _columns(schema, options))
 
     @_errors_in_a_sentence()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        options = read_options(self._given, streaming=True)
+        options = read_options({**options_of(schema), **self._given}, streaming=True)
         return StreamReader(options, _columns(schema, options))
 
 
