@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.security.listeners import Listener
+from millstream.broker.security.plain_users import PlainUsers
 from millstream.broker.security.principals import PrincipalRules, distinguished_name
 from millstream.broker.security.sasl import (
     OAUTHBEARER,
@@ -22,8 +23,6 @@ from millstream.broker.security.settings import UNSECURED_VALIDATOR, ListenerSet
 from millstream.broker.security.users import ScramUsers
 from millstream.errors import ConfigError
 from millstream.net.transport import TlsTransport, Transport
-from millstream.security.jaas import parse_jaas
-from millstream.security.references import resolve
 from millstream.security.sasl import scram
 
 if TYPE_CHECKING:
@@ -93,30 +92,12 @@ class ListenerSecurity:
 
     def _exchange_of(self, mechanism: str, users: ScramUsers) -> Callable[[], Exchange]:
         if mechanism == PLAIN:
-            passwords = self._plain_users()
-            return lambda: PlainExchange(passwords)
+            plain = PlainUsers(self.listener.name, self.settings.sasl_jaas_config)
+            return lambda: PlainExchange(plain.current())
         if mechanism == OAUTHBEARER:
             validator = self._token_validator()
             return lambda: BearerExchange(validator)
         return lambda: ScramExchange(scram.MECHANISMS[mechanism], users)
-
-    def _plain_users(self) -> dict[str, str]:
-        where = f"listener.name.{self.listener.name.lower()}.plain.sasl.jaas.config"
-        if not self.settings.sasl_jaas_config:
-            raise ConfigError(f"PLAIN has no users: list them in {where}")
-        try:
-            module = parse_jaas(resolve(self.settings.sasl_jaas_config))
-        except ValueError as error:
-            raise ConfigError(f"{where} {error}") from None
-        prefix = "user_"
-        users = {
-            name.removeprefix(prefix): password
-            for name, password in module.options.items()
-            if name.startswith(prefix)
-        }
-        if not users or not all(users.values()):
-            raise ConfigError(f'{where} must list users with passwords, as user_NAME="PASSWORD"')
-        return users
 
     def _token_validator(self) -> TokenValidator:
         from millstream.broker.security.keys import KeySet
