@@ -126,3 +126,20 @@ listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     failed = NOWHERE.fails("broker", "--config", str(tmp_path / "none"), code=2)
     assert f"--config {tmp_path / 'none'}: cannot read it" in failed
+
+
+def test_what_a_reference_refers_to_is_not_printed(tmp_path: Path) -> None:
+    """Also where a secret was put into a setting that is none."""
+    (tmp_path / "secrets").write_text("password=hunter2secret\n")
+    reference = f"${{file:{tmp_path / 'secrets'}:password}}"
+    config = tmp_path / "server.properties"
+    for setting in (
+        "super.users",
+        "sasl.enabled.mechanisms",
+        "num.partitions",
+        "ssl.principal.mapping.rules",
+    ):
+        config.write_text(f"{setting}={reference}\nlog.dirs={tmp_path / 'data'}\n")
+        failed = NOWHERE.fails("broker", "--config", str(config), code=2)
+        assert "hunter2secret" not in failed
+        assert setting in failed and reference in failed

@@ -29,6 +29,15 @@ def serve(options: BrokerOptions) -> int:
     properties = {**file.settings, **read_properties(options.settings, "--set")}
     if options.listen and options.config and file.settings.get("listeners") == properties.get("listeners"):
         properties.pop("listeners", None)
+    try:
+        return _serve(options, file, properties)
+    except ConfigError as error:
+        if not file.references:
+            raise
+        raise file.without_secrets(error) from None
+
+
+def _serve(options: BrokerOptions, file: ServerProperties, properties: Mapping[str, object]) -> int:
     BrokerSettings.from_properties(properties)  # before anything is made
     data = Path(options.data or file.data or DEFAULT_DATA)
     if data.exists() and not data.is_dir():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,15 +28,28 @@ class ServerProperties:
 
     settings: Mapping[str, str]
     data: str = ""
+    references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What references were replaced by, with the references: it may be secret, wherever it was put."""
+
+    def without_secrets(self, error: ConfigError) -> ConfigError:
+        """Return an error that names references, and not what they refer to."""
+        text = str(error)
+        for value, reference in self.references.items():
+            text = text.replace(repr(value), reference)
+            if len(value) > 3:  # shorter ones are no secrets, and parts of many words
+                text = text.replace(value, reference)
+        return ConfigError(text, setting=error.setting)
 
 
 def read_server_properties(path: str) -> ServerProperties:
     """Read the file; ``log.dirs``, or else ``log.dir``, is the data directory. Raises UsageError."""
     try:
         found = parse_properties(Path(path).read_text("utf-8"))
+        references = {}
         for name, value in found.items():
-            if not name.endswith(_READ_LATER):
-                found[name] = resolve(value)
+            if not name.endswith(_READ_LATER) and (resolved := resolve(value)) != value:
+                found[name] = resolved
+                references.update({resolved: value} if resolved else {})
     except OSError as error:
         raise UsageError(f"--config {path}: cannot read it: {error.strerror}") from None
     except (ValueError, ConfigError) as error:
@@ -45,4 +58,4 @@ def read_server_properties(path: str) -> ServerProperties:
     directory = found.pop("log.dirs", directory)
     if "," in directory:
         raise UsageError(f"--config {path}: log.dirs names several directories: this broker has one")
-    return ServerProperties(found, directory.strip())
+    return ServerProperties(found, directory.strip(), references)
