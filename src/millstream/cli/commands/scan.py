@@ -44,8 +44,8 @@ def scan(
 
       millstream scan orders --from '1 hour ago' --to parquet:orders.parquet
       millstream scan orders --from -10
-      millstream scan orders --value-format json --where 'price > 10' --limit 20
-      millstream scan orders --value-format json --select 'id, price' --to csv:-
+      millstream scan orders --value-format json --where 'id > 10' --limit 20
+      millstream scan orders --value-format json --select 'id, _key' --to csv:-
       millstream scan orders --from 2026-01-31T12:00 --until 2026-01-31T13:00
       millstream scan orders --until committed --group audit --json
     """

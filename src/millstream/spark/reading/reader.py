@@ -221,10 +221,11 @@ class _RangeScan:
 
     def _missing(self) -> str | None:
         """What seems wrong with the partition; None if nothing does."""
+        seconds = min(_ANSWER_SECONDS, self._rules.stall_seconds)
         try:
-            if self._where not in self._consumer.partitions_for(self._part.topic, timeout=_ANSWER_SECONDS):
+            if self._where not in self._consumer.partitions_for(self._part.topic, timeout=seconds):
                 return "the topic or partition no longer exists"
-            end = self._consumer.end_offsets([self._where], timeout=_ANSWER_SECONDS)[self._where]
+            end = self._consumer.end_offsets([self._where], timeout=seconds)[self._where]
         except MillstreamTimeoutError:
             return None
         # Records before the end may be slow to arrive, but they exist.
