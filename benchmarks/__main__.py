@@ -10,7 +10,17 @@ import sys
 
 from benchmarks import chart, report
 
-SUITES = ("broker", "clients", "producers", "partitions", "idle_partitions", "groups", "tls", "loads")
+SUITES = (
+    "broker",
+    "clients",
+    "producers",
+    "partitions",
+    "idle_partitions",
+    "groups",
+    "tls",
+    "loads",
+    "writers",
+)
 CHART = "chart"
 
 

@@ -49,7 +49,7 @@ def values(size: int) -> list[bytes]:
 @contextmanager
 def millstream_producer(servers: str, acks: str) -> Iterator[Any]:
     from millstream import Producer
-    from millstream.producer.driver import background_encoder
+    from millstream.producer.compiled_encoder import background as background_encoder
 
     background_encoder.wait()
     with Producer(

@@ -23,9 +23,9 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.producer import Producer
+from millstream.producer.compiled_encoder import background as background_encoder
 from millstream.producer.core.columns import encoder
 from millstream.producer.core.partitioner import partition_for_key
-from millstream.producer.driver import background_encoder
 from tests.system.producing import make_topic
 from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic

@@ -13,7 +13,7 @@ from millstream.admin import Admin
 from millstream.embedded import EmbeddedBroker
 from millstream.errors import MillstreamError, MillstreamTimeoutError
 from millstream.producer import Producer
-from millstream.producer.driver import background_encoder
+from millstream.producer.compiled_encoder import background as background_encoder
 from tests.system.producing import make_topic
 from tests.system.proxy import proxied_broker
 from tests.system.reading import read_topic

@@ -10,7 +10,8 @@ to ``futures``. ``core/sequences`` makes retries safe, ``core/partitioner`` choo
 
 from __future__ import annotations
 
+from millstream.producer.arrow_delivery import ArrowFuture
 from millstream.producer.futures import RecordFuture
 from millstream.producer.producer import Producer
 
-__all__ = ["Producer", "RecordFuture"]
+__all__ = ["ArrowFuture", "Producer", "RecordFuture"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MisuseError
 from millstream.producer.arrow_columns import COLUMNS, ArrowReader
+from millstream.producer.arrow_delivery import ArrowDelivery, ArrowFuture
 from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.core.columns import RecordColumns, encoder, row_numbers
-from millstream.producer.futures import ArrowDelivery
 from millstream.producer.intake import Intake
 from millstream.wire.records.batch_header import BATCH_OVERHEAD
 from millstream.wire.records.encode import MAX_RECORD_OVERHEAD, EncoderKernels
@@ -29,7 +28,7 @@ _PLAIN_ROWS: Final = 1 << 12
 
 def send_rows(
     intake: Intake, reader: ArrowReader, topic: str, table: pyarrow.RecordBatch | pyarrow.Table
-) -> Future[int]:
+) -> ArrowFuture:
     """Send each row as a record; see ``Producer.send_arrow``."""
     names = table.schema.names
     unknown = [name for name in names if name not in COLUMNS]
@@ -103,4 +102,8 @@ class _RowSender:
         rows = zip(*self._reader.lists(piece), strict=True)
         for key, value, headers, partition, timestamp in rows:
             record = self._intake.send(self._name, value, key, headers, partition, timestamp)
-            record.add_done_callback(self._outcome.record_done)
+            record.add_done_callback(self._record_done)
+
+    def _record_done(self, record: Any) -> None:
+        """A record that was sent by itself is delivered, or has failed."""
+        self._outcome.settle(record.located().partition, 1, record.exception())

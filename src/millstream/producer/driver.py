@@ -6,9 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from millstream.background_compile import BackgroundLoad
 from millstream.client.backoff import Backoff
 from millstream.client.chance import chance
 from millstream.client.client import Client
@@ -25,9 +23,9 @@ from millstream.errors import (
     for_code,
 )
 from millstream.model import TopicPartition
+from millstream.producer import compiled_encoder
 from millstream.producer.core.accumulator import NEVER_MS, Accumulator, BatchLimits
 from millstream.producer.core.batch import Batch, PartitionQueue, encode_together
-from millstream.producer.core.columns import encoder
 from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits
 from millstream.producer.core.sequences import Sequences
 from millstream.producer.futures import Delivery, DeliveryLock, run_callback
@@ -42,13 +40,9 @@ from millstream.wire.messages.produce import (
 )
 from millstream.wire.records.batch_header import BATCH_OVERHEAD
 from millstream.wire.records.codecs import Codec
-from millstream.wire.records.encode import load as load_encoder
 from millstream.wire.schema import ZERO_UUID
 
 log = logging.getLogger("millstream.producer")
-
-background_encoder: Final = BackgroundLoad(encoder, load_encoder, "encoder")
-"""Loads the compiled encoder for all producers of this process."""
 
 _LAST_VERSION_WITH_NAMES = 12
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
@@ -156,7 +150,7 @@ class ProducerDriver:
 
     def start(self) -> None:
         """Take part in the client's loop."""
-        background_encoder.on_volume()
+        compiled_encoder.background.on_volume()
 
         def attach() -> None:
             self.client.on_metadata(self.cluster_changed)

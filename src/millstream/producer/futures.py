@@ -1,4 +1,4 @@
-"""Futures of records and of whole Arrow tables. An outcome belongs to a batch, which many records share.
+"""Futures of records. An outcome belongs to a batch, which many records share.
 
 A record's future is two references: the batch's ``Delivery``, and the record's index in it. When a batch is
 delivered, nothing is done for a record unless a thread waits for it or it has a callback. All deliveries of a
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import BrokerError, InvalidRecordError, MillstreamError, MillstreamTimeoutError
 from millstream.model import RecordMetadata
+from millstream.producer.arrow_delivery import ArrowDelivery
 from millstream.producer.core.times import Times
 
 log = logging.getLogger("millstream.producer")
@@ -105,7 +106,8 @@ class Delivery:
 
     def _settle(self, share: ArrowShare) -> None:
         """Called without the lock: the outcome no longer changes."""
-        share.outcome.settle(share.count, self.error_among(share.first, share.count))
+        error = self.error_among(share.first, share.count)
+        share.outcome.settle(self.partition, share.count, error)
 
     def split(self, middle: int) -> tuple[Delivery, Delivery]:
         """The batch is sent in two parts: from now on, a record's outcome is that of its part."""
@@ -171,35 +173,6 @@ class Delivery:
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         timestamp = self.append_time if self.append_time >= 0 else self.times.at(index)
         return RecordMetadata(self.topic, self.partition, offset, timestamp)
-
-
-class ArrowDelivery:
-    """The outcome of one ``send_arrow``: that of all its records. Any thread may call."""
-
-    def __init__(self, count: int) -> None:
-        self.future: Future[int] = Future()
-        self.future.set_running_or_notify_cancel()  # records that were sent cannot be cancelled
-        self._count = self._left = count
-        self._error: BaseException | None = None
-        self._lock = threading.Lock()
-        if not count:
-            self.future.set_result(0)
-
-    def settle(self, count: int, error: BaseException | None) -> None:
-        """``count`` more records have their outcome. After the last, the future gets the first error."""
-        with self._lock:
-            self._left -= count
-            self._error = self._error or error
-            if self._left:
-                return
-        if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result(self._count)
-
-    def record_done(self, record: Future[RecordMetadata]) -> None:
-        """A callback for a record that was sent by itself."""
-        self.settle(1, record.exception())
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from millstream.errors import (
     UnknownTopicOrPartitionError,
 )
 from millstream.model import Header
+from millstream.producer.arrow_delivery import ArrowDelivery
 from millstream.producer.core.accumulator import TopicQueues
 from millstream.producer.core.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
 from millstream.producer.core.column_batch import ColumnBatch
 from millstream.producer.core.columns import RecordColumns, encoder
 from millstream.producer.driver import ProducerDriver
-from millstream.producer.futures import ArrowDelivery, RecordFuture
+from millstream.producer.futures import RecordFuture
 from millstream.wire.records.batch_header import BATCH_OVERHEAD
 
 if TYPE_CHECKING:

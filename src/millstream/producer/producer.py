@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from time import time as now_s
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
@@ -17,6 +16,7 @@ from millstream.config.keywords import ProducerKeywords
 from millstream.errors import MisuseError, SerializationError
 from millstream.model import Header
 from millstream.producer import lifecycle
+from millstream.producer.arrow_delivery import ArrowFuture
 from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.driver import ProducerDriver
 from millstream.producer.futures import RecordFuture
@@ -185,7 +185,7 @@ class Producer:
 
     # -- Arrow
 
-    def send_arrow(self, topic: str, batch: pyarrow.RecordBatch | pyarrow.Table) -> Future[int]:
+    def send_arrow(self, topic: str, batch: pyarrow.RecordBatch | pyarrow.Table) -> ArrowFuture:
         """Send each row as a record; the future's result is the number of rows, once all are delivered.
 
         Columns are ``value`` and ``key`` (at least one of them; binary and string are sent as they are, other
@@ -193,7 +193,8 @@ class Producer:
         ``partition``, ``timestamp`` (milliseconds since 1970, or an Arrow timestamp). A null means what
         ``send`` does without the argument. Waits for memory as ``send`` does.
 
-        The future fails with the first error of any record; the others are still delivered. Errors that are
+        The future fails with the first error of any record; the others are still delivered. Its ``written``
+        and ``failed`` then count rows by partition. Errors that are
         known before sending are raised here, as by ``send``: rows well before the faulty one may have been
         sent, and none after it.
         """

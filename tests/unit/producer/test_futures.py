@@ -18,9 +18,9 @@ from millstream.errors import (
     NetworkError,
 )
 from millstream.model import RecordMetadata
+from millstream.producer.arrow_delivery import ArrowDelivery
 from millstream.producer.core.times import Times
 from millstream.producer.futures import (
-    ArrowDelivery,
     Delivery,
     DeliveryLock,
     RecordFuture,
@@ -204,6 +204,7 @@ def test_rows_have_one_outcome_over_all_their_batches(delivery: Delivery) -> Non
     assert not rows.future.done()
     finish(other, 0)
     assert rows.future.result(0) == 5
+    assert rows.future.written == {delivery.partition: 3, 1: 2} and rows.future.failed == {}
 
 
 def test_the_first_error_of_the_rows_is_theirs(delivery: Delivery) -> None:
@@ -217,6 +218,8 @@ def test_the_first_error_of_the_rows_is_theirs(delivery: Delivery) -> None:
     assert isinstance(rows.future.exception(0), InvalidTimestampError)
     assert "too far from now" in str(rows.future.exception(0))
     assert isinstance(innocent.future.exception(0), InvalidRecordError)
+    assert rows.future.written == {1: 1}
+    assert rows.future.failed == {delivery.partition: (3, rows.future.exception(0))}
 
 
 @pytest.mark.parametrize("middle", [1, 2, 3, 4])
@@ -245,7 +248,7 @@ def test_rows_that_were_sent_cannot_be_cancelled() -> None:
     """As the future of a record cannot: whoever gives up waiting does not disturb the I/O thread."""
     rows = ArrowDelivery(2)
     assert not rows.future.cancel()
-    rows.settle(2, None)
+    rows.settle(0, 2, None)
     assert rows.future.result(SECONDS) == 2
     assert not ArrowDelivery(0).future.cancel()
 
@@ -258,5 +261,5 @@ async def _give_up(future: concurrent.futures.Future[int]) -> None:
 def test_a_coroutine_that_gives_up_leaves_the_rows_alone() -> None:
     rows = ArrowDelivery(1)
     asyncio.run(_give_up(rows.future))
-    rows.settle(1, None)
+    rows.settle(0, 1, None)
     assert rows.future.result(SECONDS) == 1

@@ -1,4 +1,4 @@
-"""The format ``millstream``: what Spark calls to plan and read batches and streams.
+"""The format ``millstream``: what Spark calls to plan, read and write batches and streams.
 
 Spark pickles these objects into processes of its own, so they hold options and nothing else. They connect
 when Spark asks for a plan, and close again.
@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millstream.errors import ConfigError, MillstreamError
@@ -24,6 +31,8 @@ from millstream.spark.source.options import SourceOptions, check_options, includ
 from millstream.spark.source.stream import StreamReader
 from millstream.spark.source.tables import options_of, table_options, table_schema
 from millstream.spark.source.tasks import RangeReader, warn_of_ignored
+from millstream.spark.writer.modes import accept_default_mode
+from millstream.spark.writer.writer import batch_writer, stream_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Register ``format("millstream")`` with a session, classic or Connect. Repeating it is harmless."""
     spark.dataSource.register(MillstreamSource)
+    accept_default_mode(spark)
 
 
 @contextmanager
@@ -73,7 +83,7 @@ class BatchReader(DataSourceReader):
 
 
 class MillstreamSource(DataSource):
-    """``spark.read.format("millstream")`` and ``spark.readStream.format("millstream")``."""
+    """``format("millstream")`` of ``read``, ``readStream``, ``write`` and ``writeStream``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -104,6 +114,14 @@ class MillstreamSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = read_options({**options_of(schema), **self._given}, streaming=True)
         return StreamReader(options, _columns(schema, options))
+
+    @_errors_in_a_sentence()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return batch_writer(self._given, schema, overwrite=overwrite)
+
+    @_errors_in_a_sentence()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return stream_writer(self._given, schema)
 
 
 def _columns(wanted: StructType, options: SourceOptions) -> tuple[str, ...]:
