@@ -103,6 +103,19 @@ def test_the_package_can_be_imported_from_its_archive(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(archive)})
 
 
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.1", "4.1.0"])
+def test_an_older_spark_is_named_at_first_use(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    import millstream.spark as ms
+    from millstream.errors import MisuseError
+
+    monkeypatch.setattr(pyspark, "__version__", version)
+    monkeypatch.delitem(vars(ms), "register", raising=False)
+    with pytest.raises(MisuseError, match=rf"needs Spark 4\.2 or newer, and this is Spark {version}:"):
+        _ = ms.register
+
+
 def test_public_names_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     import millstream.spark as ms
     from millstream.errors import MissingExtraError

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from millstream.extras import require
+from millstream.spark.runtime.versions import check_version
 
 if TYPE_CHECKING:
     from millstream.spark.load import Load
@@ -38,7 +39,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("pyspark", "spark")
+    check_version(require("pyspark", "spark").__version__)
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -22,3 +22,4 @@ def test_the_wheel_holds_templates_and_static_files(tmp_path: Path) -> None:
     assert len(files) >= 7
     for path in files:
         assert f"millstream/console/web/{path.parent.name}/{path.name}" in names
+    assert "pyspark_millstream/__init__.py" in names, "Spark finds the source by this"
