@@ -108,7 +108,8 @@ class Cluster:
     def updated(self, response: MetadataResponse, requested: Iterable[str] | None) -> Cluster:
         """The metadata after a response. ``requested`` are the topics of the request; None: all.
 
-        Other topics stay as they are. A response without brokers changes only topics.
+        Other topics stay as they are. A response without brokers changes only topics. What has not changed
+        stays the same object: a topic, a partition, or all of it.
         """
         topics: dict[str, TopicInfo] = {} if requested is None else dict(self.topics)
         errors: dict[str, BrokerError] = {} if requested is None else dict(self.errors)
@@ -117,13 +118,14 @@ class Cluster:
                 self._take(answer, answer.name, topics, errors)
         brokers = {b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
         controller_id = response.controller_id if response.controller_id >= 0 else None
-        return Cluster(
+        cluster = Cluster(
             brokers=brokers or self.brokers,
             topics=topics,
             errors=errors,
             cluster_id=response.cluster_id or self.cluster_id,
             controller_id=controller_id if brokers else self.controller_id,
         )
+        return self if not errors and cluster == self else cluster
 
     def _take(
         self,
@@ -195,8 +197,9 @@ def _merged(name: str, answer: MetadataResponseTopic, known: TopicInfo | None) -
     for index, partition in enumerate(_in_order(answer)):
         fresh = _partition(name, index, partition)
         old = None if known is None else known.partition(index)
-        partitions.append(old if old is not None and _is_older(fresh, old) else fresh)
-    return TopicInfo(name, answer.topic_id, answer.is_internal, tuple(partitions))
+        partitions.append(old if old is not None and (fresh == old or _is_older(fresh, old)) else fresh)
+    topic = TopicInfo(name, answer.topic_id, answer.is_internal, tuple(partitions))
+    return known if known is not None and topic == known else topic
 
 
 def _in_order(answer: MetadataResponseTopic) -> Iterator[MetadataResponsePartition | None]:

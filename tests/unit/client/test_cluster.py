@@ -155,3 +155,24 @@ def test_forgetting_topics() -> None:
     cluster = cluster_with(topic("a", partition(0, 1)), topic("b", code=ErrorCode.INVALID_TOPIC_EXCEPTION))
     assert not cluster.without_topics(["a", "b"]).topics
     assert not cluster.without_topics(["a", "b"]).errors
+
+
+def test_what_has_not_changed_stays_the_same_object() -> None:
+    before = cluster_with(topic("a", partition(0, 1, 4), partition(1, 2, 5)), topic("b", partition(0, 1, 4)))
+    same = response(topic("a", partition(0, 1, 4), partition(1, 2, 5)), topic("b", partition(0, 1, 4)))
+    assert before.updated(same, requested=None) is before
+    assert before.updated(response(topic("b", partition(0, 1, 4))), requested=["b"]) is before
+    moved = response(topic("a", partition(0, 1, 4), partition(1, 1, 6)), topic("b", partition(0, 1, 4)))
+    after = before.updated(moved, requested=None)
+    assert after.topic("b") is before.topic("b")
+    assert after.partition("a", 0) is before.partition("a", 0)
+    assert after.leader("a", 1) == BrokerInfo(1, "host1", 9092, "r")
+    assert before.updated(response(topic("b", partition(0, 1, 4))), requested=None).topic("a") is None
+
+
+def test_an_error_is_new_each_time() -> None:
+    """Callers tell a further refusal from the last one by the object."""
+    refused = response(topic("a", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    before = Cluster.empty().updated(refused, requested=["a"])
+    after = before.updated(refused, requested=["a"])
+    assert after is not before and after.errors["a"] is not before.errors["a"]
