@@ -32,8 +32,6 @@ _OPERATIONS: Final = {
     ResourceType.TRANSACTIONAL_ID: "ALL DESCRIBE WRITE",
 }
 _TOPIC, _BROKER = 2, 4
-_LAST_BY_NAME: Final = {"Produce": 12, "Fetch": 12, "OffsetCommit": 9, "OffsetFetch": 9, "DeleteTopics": 5}
-"""Later versions name topics by their ids, which two brokers do not share."""
 _FIRST: Final = {"Metadata": 1, "JoinGroup": 4, "LeaveGroup": 3, "OffsetFetch": 8, "FindCoordinator": 4}
 """Earlier versions name one thing only, or join for good at once."""
 
@@ -68,7 +66,12 @@ def make_requests(rng: random.Random) -> list[Step]:
 
 def _version(rng: random.Random, api: str) -> int:
     of = API_BY_NAME[api]
-    return rng.randint(_FIRST.get(api, of.min_version), _LAST_BY_NAME.get(api, of.max_version))
+    return rng.randint(_FIRST.get(api, of.min_version), of.max_version)
+
+
+def is_of_transactions(step: Step) -> bool:
+    """Whether the embedded broker answers those who may otherwise: it has no transactions."""
+    return "transactional_id" in step.fields or step.fields.get("key_type") == 1
 
 
 Requests = Iterator[tuple[str, dict[str, Any]]]
@@ -78,13 +81,28 @@ def _each(names: tuple[str, ...], partitions: str, partition: object, key: str =
     return [{key: name, partitions: [partition]} for name in names]
 
 
+def _identified(topics: list[Any], key: str = "name") -> list[Any]:
+    """The same with the topics' ids, which later versions send in place of the names."""
+    return [{**each, "topic_id": f"$topic:{each[key]}"} for each in topics]
+
+
 def _records() -> Requests:
     data = {"index": 0, "records": [{"values": ["v"]}]}
-    written = _each(_NAMED_TOPICS, "partition_data", data)
+    written = _identified(_each(_NAMED_TOPICS, "partition_data", data))
     yield "Produce", {"acks": -1, "timeout_ms": 10_000, "topic_data": written}
+    for is_transactional in (True, False):  # Kafka looks at the records as well
+        batch = {"values": ["v"], "producer": 7, "epoch": 0, "sequence": 0, "transactional": is_transactional}
+        data = {"index": 0, "records": [batch]}
+        written = _identified(_each(_NAMED_TOPICS, "partition_data", data))
+        sent = {"acks": -1, "timeout_ms": 10_000, "topic_data": written}
+        for transaction in (*_TRANSACTIONAL_IDS, None)[: 3 if is_transactional else 2]:
+            yield "Produce", {**sent, "transactional_id": transaction}
     wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1024}
     limits = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20}
-    yield "Fetch", {**limits, "topics": _each(_NAMED_TOPICS, "partitions", wanted, "topic")}
+    yield (
+        "Fetch",
+        {**limits, "topics": _identified(_each(_NAMED_TOPICS, "partitions", wanted, "topic"), "topic")},
+    )
     asked = {"partition_index": 0, "timestamp": -2}
     yield "ListOffsets", {"replica_id": -1, "topics": _each(_NAMED_TOPICS, "partitions", asked)}
     epoch = {"partition": 0, "leader_epoch": 0}
@@ -92,7 +110,8 @@ def _records() -> Requests:
     first = {"partition_index": 0, "offset": 0}
     yield "DeleteRecords", {"timeout_ms": 10_000, "topics": _each(_NAMED_TOPICS, "partitions", first)}
     yield "DescribeProducers", {"topics": _each(_NAMED_TOPICS, "partition_indexes", 0)}
-    yield "InitProducerId", {"transactional_id": None, "transaction_timeout_ms": 10_000}
+    for transaction in (None, *_TRANSACTIONAL_IDS):
+        yield "InitProducerId", {"transactional_id": transaction, "transaction_timeout_ms": 10_000}
 
 
 def _topics() -> Requests:
@@ -105,7 +124,9 @@ def _topics() -> Requests:
     new = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     made = [{"name": name, **new} for name in ("ghost", "abx", "b")]
     yield "CreateTopics", {"topics": made, "timeout_ms": 10_000, "validate_only": True}
-    yield "DeleteTopics", {"topic_names": ["ghost"], "timeout_ms": 10_000}
+    # By id only one that is not there: whoever may delete it would.
+    gone = [{"name": "ghost"}, {"name": None, "topic_id": "$topic:ghost"}]
+    yield "DeleteTopics", {"topic_names": ["ghost"], "topics": gone, "timeout_ms": 10_000}
     more = [{"name": name, "count": 5, "assignments": None} for name in _NAMED_TOPICS]
     yield "CreatePartitions", {"topics": more, "timeout_ms": 10_000, "validate_only": True}
     resources: list[dict[str, Any]] = [
@@ -126,7 +147,7 @@ def _groups() -> Requests:
     for group in _NAMED_GROUPS:
         offset = {"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}
         member = {"group_id": group, "member_id": ""}
-        yield "OffsetCommit", {**member, "topics": _each(_NAMED_TOPICS, "partitions", offset)}
+        yield "OffsetCommit", {**member, "topics": _identified(_each(_NAMED_TOPICS, "partitions", offset))}
         yield (
             "OffsetDelete",
             {"group_id": group, "topics": _each(("ghost",), "partitions", {"partition_index": 0})},
@@ -139,9 +160,10 @@ def _groups() -> Requests:
         yield "SyncGroup", {**stranger, **protocol, "assignments": []}
         yield "Heartbeat", stranger
         yield "LeaveGroup", {"group_id": group, "members": [{"member_id": "stranger"}]}
-    for topics in (None, _each(_NAMED_TOPICS, "partition_indexes", 0)):
+    for topics in (None, _identified(_each(_NAMED_TOPICS, "partition_indexes", 0))):
         yield "OffsetFetch", {"groups": [{"group_id": group, "topics": topics} for group in _NAMED_GROUPS]}
     yield "FindCoordinator", {"key_type": 0, "coordinator_keys": list(_NAMED_GROUPS)}
+    yield "FindCoordinator", {"key_type": 1, "coordinator_keys": list(_TRANSACTIONAL_IDS)}
     yield "DescribeGroups", {"groups": list(_NAMED_GROUPS), "include_authorized_operations": True}
     yield "ListGroups", {}
     yield "DeleteGroups", {"groups_names": ["gone"]}

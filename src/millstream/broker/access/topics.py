@@ -46,6 +46,7 @@ from millstream.wire.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsTopicResult,
 )
+from millstream.wire.records.batch_header import TRANSACTIONAL_BIT, first_attributes
 from millstream.wire.schema import ZERO_UUID, Response
 
 _REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -67,7 +68,7 @@ def _refused_produce(topic: Any, error: int) -> TopicProduceResponse:
 
 
 class ProducedTopics:
-    """WRITE of each topic, and of the transactional id if there is one."""
+    """WRITE of each topic, and of the transactional id if any batch is transactional."""
 
     _topics = Each(
         Operation.WRITE,
@@ -81,13 +82,20 @@ class ProducedTopics:
     def check(self, request: Any, context: RequestContext, asker: Asker) -> Response | None:
         transaction = request.transactional_id
         resource_type = ResourceType.TRANSACTIONAL_ID
-        if transaction is not None and not asker.may(Operation.WRITE, resource_type, transaction):
+        if _is_transactional(request) and (
+            transaction is None or not asker.may(Operation.WRITE, resource_type, transaction)
+        ):
             error = REFUSED[resource_type]
             refused = [_refused_produce(topic, error) for topic in request.topic_data]
             request.topic_data = []
             add_answers(context, "responses", refused)
             return None
         return self._topics.check(request, context, asker)
+
+
+def _is_transactional(request: Any) -> bool:
+    partitions = (one for topic in request.topic_data for one in topic.partition_data)
+    return any(first_attributes(one.records) & TRANSACTIONAL_BIT for one in partitions)
 
 
 class InitializedProducer:

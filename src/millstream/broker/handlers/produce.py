@@ -37,10 +37,10 @@ from millstream.wire.messages.produce import (
 from millstream.wire.records.batch_header import (
     BATCH_OVERHEAD,
     CODEC_MASK,
-    CRC_START,
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_BIT,
+    first_attributes,
 )
 from millstream.wire.records.codecs import Codec
 
@@ -48,8 +48,6 @@ ACKS_ALL: Final = -1
 _ZSTD_VERSION: Final = 7
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
-_ATTRIBUTES_AT: Final = CRC_START + 1
-"""The lower byte of a batch's attributes."""
 _WITHOUT_LOG_START: Final = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -111,7 +109,7 @@ def _refusal(request: ProduceRequest) -> BrokerProblem | None:
 
 def _codec_problem(data: PartitionProduceData, version: int) -> BrokerProblem | None:
     """Refuse zstd in old versions, because readers of that age do not know it either (KIP-110)."""
-    codec = _attributes(data) & CODEC_MASK
+    codec = first_attributes(data.records) & CODEC_MASK
     if version < _ZSTD_VERSION and codec not in tuple(Codec):
         return BrokerProblem(ErrorCode.CORRUPT_MESSAGE, f"there is no codec {codec}")
     if version >= _ZSTD_VERSION or codec != Codec.ZSTD:
@@ -127,15 +125,9 @@ def _transaction_problem(request: ProduceRequest) -> BrokerProblem | None:
         return None
     for topic in request.topic_data:
         for one in topic.partition_data:
-            if _attributes(one) & TRANSACTIONAL_BIT:
+            if first_attributes(one.records) & TRANSACTIONAL_BIT:
                 return BrokerProblem(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     return None
-
-
-def _attributes(data: PartitionProduceData) -> int:
-    """Return the attributes of the first batch; 0 if there is none."""
-    records = data.records
-    return records[_ATTRIBUTES_AT] if records is not None and len(records) > BATCH_OVERHEAD else 0
 
 
 def _internal_problem(topic: Topic | None, context: RequestContext) -> BrokerProblem | None:

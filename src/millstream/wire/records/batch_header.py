@@ -140,6 +140,11 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def first_attributes(batches: Buffer | None) -> int:
+    """Return the lower byte of the first batch's attributes, before anything is validated; 0 without one."""
+    return batches[_ATTRIBUTES_AT + 1] if batches is not None and len(batches) > BATCH_OVERHEAD else 0
+
+
 def unpack_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at ``position``, and check no more than that it is the header of a batch."""
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
