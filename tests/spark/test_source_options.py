@@ -152,6 +152,14 @@ def test_a_setting_that_safety_depends_on_is_never_ignored() -> None:
         ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "cannot be set"),
         ({"subscribe": "t", "commitOffsets": "true", "startingOffsets": "committed"}, "kafka.group.id"),
         ({"subscribe": "t", "startingOffsets": "latest", "endingOffsets": "latest"}, "batch"),
+        (
+            {"subscribe": "t", "startingOffsets": '{"t": {"0": 1}}', "endingOffsets": '{"t": {"1": 2}}'},
+            "must name the same partitions",
+        ),
+        (
+            {"subscribe": "t", "startingOffsets": '{"t": {"0": 3}}', "endingOffsets": '{"t": {"0": 2}}'},
+            "t-0 ends at 2, before startingOffsets 3",
+        ),
     ],
 )
 def test_what_is_wrong_in_itself_is_refused_at_load(given: dict[str, str], word: str) -> None:

@@ -300,6 +300,22 @@ def _check(options: SourceOptions) -> None:
         raise ConfigError(f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})")
     if isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
         _check_order(starting, ending)
+    if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
+        _check_offsets(starting, ending)
+
+
+def _check_offsets(starting: SpecificOffsets, ending: SpecificOffsets) -> None:
+    """Both must name the same partitions, and none may end before it starts."""
+    if differing := sorted(starting.offsets.keys() ^ ending.offsets.keys()):
+        raise ConfigError(
+            f"startingOffsets and endingOffsets must name the same partitions: only one of them names "
+            f"{', '.join(map(str, differing))}"
+        )
+    for each, end in sorted(ending.offsets.items()):
+        if 0 <= end < starting.offsets[each]:
+            raise ConfigError(
+                f"endingOffsets: {each} ends at {end}, before startingOffsets {starting.offsets[each]}"
+            )
 
 
 def _check_order(starting: SpecificTimestamps, ending: SpecificTimestamps) -> None:
