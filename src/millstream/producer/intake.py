@@ -75,7 +75,8 @@ class Intake:
     ) -> RecordFuture:
         """Add a record to an open batch or a new one; checks everything, and waits if needed."""
         size = RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-        size += sum(len(name) + len(data or b"") + HEADER_OVERHEAD for name, data in headers)
+        if headers:
+            size += sum(len(name) + len(data or b"") + HEADER_OVERHEAD for name, data in headers)
         self.check_size(size)
         moment: float = time.time() if timestamp is None else timestamp
         deadline = self.deadline()

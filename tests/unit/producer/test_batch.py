@@ -188,3 +188,23 @@ def test_a_block_is_split_as_a_batch_is() -> None:
     assert (first.base_sequence, second.base_sequence) == (0, 50)
     assert first.reserved + second.reserved == block.reserved
     assert 0 < first.size <= block.size
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [[5, 5, 5], [6]],  # one for each batch
+        [[5, 6], [7, 9, 8]],  # one for each record
+        [[5, 5, 6], [7], [8, 8, 9, 9, 9]],
+    ],
+)
+def test_timestamps_of_several_batches(batches: list[list[int]]) -> None:
+    every = []
+    for stamps in batches:
+        times = Times()
+        for row, stamp in enumerate(stamps):
+            if not row or stamp != stamps[row - 1]:
+                times.change(row, stamp)
+        every.append(times)
+    expanded = expand_together(every, [len(stamps) for stamps in batches])
+    assert expanded.tolist() == [stamp for stamps in batches for stamp in stamps]

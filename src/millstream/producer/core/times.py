@@ -56,10 +56,14 @@ def expand_together(every: Sequence[Times], counts: Sequence[int]) -> Longs:
     """The timestamps of the records of several batches with ``counts`` records, for the compiled encoder."""
     import numpy as np
 
-    stamps = list(chain.from_iterable([times.stamps for times in every]))
+    stamps = np.array(list(chain.from_iterable([times.stamps for times in every])), np.int64)
+    sizes = np.array(counts, np.int64)
+    ends = sizes.cumsum()
+    if len(stamps) == ends[-1]:  # each record has one
+        return stamps
     if len(stamps) == len(every):  # each batch has one
-        return np.array(stamps, np.int64).repeat(counts)
-    sizes: list[int] = []
-    for times, count in zip(every, counts, strict=True):
-        sizes += [end - start for start, end in pairwise((*times.rows, count))]
-    return np.array(stamps, np.int64).repeat(sizes)
+        return stamps.repeat(sizes)
+    changes = [len(times.rows) for times in every]
+    rows = np.array(list(chain.from_iterable([times.rows for times in every])), np.int64)
+    rows += (ends - sizes).repeat(changes)
+    return stamps.repeat(np.diff(rows, append=ends[-1]))
