@@ -6,8 +6,11 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any, Final
 
-TOO_BUSY: Final = "Timed out while waiting for the Python worker to connect back"
-"""Spark gives a Python process that plans a stream ten seconds to start, and has no setting for that."""
+TOO_BUSY: Final = "to connect back"
+"""Spark gives a Python process that plans a stream ten seconds to start, and has no setting for that.
+
+Its exception says "Python worker failed to connect back", and only the cause says that it timed out.
+"""
 ATTEMPTS: Final = 4
 
 

@@ -130,26 +130,11 @@ def test_other_formats_keep_their_default_mode(spark: SparkSession, tmp_path: An
     assert spark.read.parquet(place).count() == 3
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        (("id",), "the column value is missing among id"),
-        (("'x' topic", "'x' Value"), "did you mean Value"),
-        (("'x' value",), "set the option topic, or add a column topic"),
-        (("1 topic", "'x' value"), "the column topic is INT, and must be STRING"),
-        (("'x' topic", "1 value"), "the column value is INT, and must be STRING or BINARY"),
-        (("'x' topic", "'x' value", "id key"), "the column key is BIGINT, and must be STRING or BINARY"),
-        (("'x' topic", "'x' value", "id partition"), "the column partition is BIGINT, and must be INT"),
-        (("'x' topic", "'x' value", "map('a', 'b') headers"), "the column headers is MAP"),
-        (("'x' topic", "'x' value", "array(struct('a' as key, 'b' as value)) headers"), "value: BINARY"),
-        (("'x' topic", "null value"), "the column value is VOID"),
-    ],
-)
-def test_bad_columns_are_refused_before_any_task(
-    spark: SparkSession, writing: Writing, columns: tuple[str, ...], said: str
-) -> None:
-    with pytest.raises(AnalysisException, match=said):
-        writing.write(numbers(spark, 3, *columns))
+def test_bad_columns_are_refused_before_any_task(spark: SparkSession, writing: Writing) -> None:
+    with pytest.raises(AnalysisException, match="the column value is missing among id"):
+        writing.write(numbers(spark, 3, "id"), topic="any")
+    with pytest.raises(AnalysisException, match="the column partition is BIGINT, and must be INT: cast it"):
+        writing.write(numbers(spark, 3, "'x' topic", "'x' value", "id partition"))
 
 
 def test_a_null_topic(spark: SparkSession, writing: Writing, new_topic: NewTopic) -> None:

@@ -1,10 +1,22 @@
-"""The options of the writer: what is passed on, what is refused with a remedy, and what is only warned of."""
+"""The options and columns of the writer: what is passed on, refused with a remedy, or only warned of."""
 
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+)
 
 from millstream.errors import ConfigError
+from millstream.spark.writer.columns import check_columns
 from millstream.spark.writer.options import read_writer_options
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -85,3 +97,58 @@ def test_options_of_reads_and_streams_are_no_mistake() -> None:
         "checkpointLocation": "/c",
     }
     assert read_writer_options({**SERVERS, **given}).ignored == ()
+
+
+TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
+
+
+def headers(key: DataType = TEXT, value: DataType = BYTES, second: str = "value") -> DataType:
+    return ArrayType(StructType().add("key", key).add(second, value, nullable=False), containsNull=False)
+
+
+def schema(**columns: DataType) -> StructType:
+    made = StructType()
+    for name, kind in columns.items():
+        made.add(name, kind)
+    return made
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        schema(value=TEXT, topic=TEXT),
+        schema(value=BYTES, topic=TEXT, key=BYTES, partition=INT, headers=headers()),
+        schema(value=BYTES, topic=TEXT, key=TEXT, offset=LONG, Partition=LONG),
+    ],
+)
+def test_columns_that_can_be_written(columns: StructType) -> None:
+    check_columns(columns, None)
+
+
+def test_the_topic_option_makes_the_column_irrelevant() -> None:
+    check_columns(schema(value=TEXT), "orders")
+    check_columns(schema(value=TEXT, topic=LONG), "orders")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (schema(), "the column value is missing among no columns"),
+        (schema(topic=TEXT, id=LONG), "to_json(struct(*)) AS value"),
+        (schema(topic=TEXT, Value=TEXT), "did you mean Value?"),
+        (schema(value=TEXT), "set the option topic, or add a column topic"),
+        (schema(value=TEXT, topic=INT), "the column topic is INT, and must be STRING: cast it"),
+        (schema(value=INT, topic=TEXT), "the column value is INT, and must be STRING or BINARY: cast it"),
+        (schema(value=NullType(), topic=TEXT), "the column value is VOID, and must be STRING or BINARY"),
+        (schema(value=TEXT, topic=TEXT, key=LONG), "the column key is BIGINT, and must be STRING or BINARY"),
+        (schema(value=TEXT, topic=TEXT, partition=LONG), "the column partition is BIGINT, and must be INT"),
+        (schema(value=TEXT, topic=TEXT, headers=MapType(TEXT, BYTES)), "the column headers is MAP"),
+        (schema(value=TEXT, topic=TEXT, headers=headers(value=TEXT)), "value: BINARY>>: cast it"),
+        (schema(value=TEXT, topic=TEXT, headers=headers(key=BYTES)), "ARRAY<STRUCT<key: STRING"),
+        (schema(value=TEXT, topic=TEXT, headers=headers(second="more")), "ARRAY<STRUCT<key: STRING"),
+    ],
+)
+def test_columns_that_cannot_be_written(columns: StructType, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_columns(columns, None)
+    assert said in str(raised.value)

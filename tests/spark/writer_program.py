@@ -19,6 +19,8 @@ import millstream.spark as ms
 
 ROWS = 4_000
 PARTS = 4
+WIDTH = 2_000
+"""Wide enough that no buffer between Java and Python holds back a batch of rows."""
 DEADLINE_SECONDS = 300.0
 
 
@@ -37,7 +39,7 @@ def main(master: str, servers: str, topic: str, copy: str, place: str) -> None:
     ms.register(spark)
 
     def pausing(batches: Iterator[Any]) -> Iterator[Any]:
-        """Half of the rows, then a pause in the middle of the task's write, then the rest."""
+        """Three batches of five, then a pause in the middle of the task's write, then the rest."""
         import os
 
         from pyspark import TaskContext
@@ -45,7 +47,7 @@ def main(master: str, servers: str, topic: str, copy: str, place: str) -> None:
         context = TaskContext.get()
         first = context is not None and context.attemptNumber() == 0
         for number, batch in enumerate(batches):
-            if number == 2 and first:
+            if number == 3 and first:
                 Path(place, f"wrote-{os.getppid()}").touch()
                 deadline = time.monotonic() + DEADLINE_SECONDS
                 while not Path(place, "go").exists() and time.monotonic() < deadline:
@@ -54,7 +56,7 @@ def main(master: str, servers: str, topic: str, copy: str, place: str) -> None:
 
     frame = (
         spark.range(0, ROWS, 1, PARTS)
-        .selectExpr("cast(id as string) value")
+        .selectExpr(f"lpad(id, {WIDTH}, '0') value")
         .mapInArrow(pausing, "value string")
     )
     frame.write.format("millstream").option("kafka.bootstrap.servers", servers).option("topic", topic).save()
