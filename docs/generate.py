@@ -126,6 +126,15 @@ def source_table() -> str:
     return table(("option", "default", ""), [servers, *rows, group, ("`kafka.…`", "", more)])
 
 
+def scenarios_table() -> str:
+    """Return what Spark's own source and ours say to the scenarios of Spark's suites."""
+    sys.path.insert(0, str(DOCS.parent))
+    from tests.spark.scenarios import SCENARIOS
+
+    rows = ((each.what, each.spark, f"{each.ours}{each.why and ': '}{each.why}") for each in SCENARIOS)
+    return table(("scenario", "Spark's source", "this one"), rows)
+
+
 def load_settings_table() -> str:
     """Return the settings of loads, with their options."""
     rows = (
@@ -270,6 +279,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "protocol": protocol_table,
     "file map": file_map,
     "source options": source_table,
+    "source scenarios": scenarios_table,
     "group states": group_states,
     "member phases": member_phases,
 }

@@ -1,7 +1,7 @@
 """Reads a topic with Spark's own kafka source and with ours: ``peer_program.py JARS SERVERS TOPIC PLACE``.
 
-Prints, for each set of options, what each of them found: columns and types, and the rows. A checkpoint that
-Spark's source wrote is continued with ours.
+Prints, for each set of options, what each of them found: columns and types, and the rows; what each says to
+the scenarios; and what a stream read whose checkpoint went from Spark's source to ours and back.
 """
 
 from __future__ import annotations
@@ -51,21 +51,31 @@ def stream(spark: SparkSession, kind: str, servers: str, topic: str, place: str)
 
 
 def main(jars: str, servers: str, topic: str, place: str) -> None:
-    from millstream import Producer
+    from millstream import Admin, Producer
+    from tests.spark.scenarios import SCENARIOS, Asked, answer
+    from tests.spark.spark_cluster import UNHURRIED
 
-    spark = session("local[2]", **{"spark.jars": jars, "spark.driver.memory": "1g", "spark.local.dir": place})
+    own = {
+        "spark.jars": jars,
+        "spark.driver.memory": "1g",
+        "spark.local.dir": place,
+        "spark.sql.warehouse.dir": f"{place}/warehouse",
+    }
+    spark = session("local[2]", **UNHURRIED, **own)
     found = {
         name: [read(spark, kind, servers, options) for kind in ("kafka", "millstream")]
         for name, options in cases(topic).items()
     }
-    stream(spark, "kafka", servers, topic, place)
-    with Producer(bootstrap_servers=servers) as producer:
-        for number in range(5):
-            producer.send(topic, b"later %d" % number, partition=0).result()
-    stream(spark, "millstream", servers, topic, place)
+    with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=servers) as admin:
+        for kind in ("kafka", "millstream", "kafka"):
+            stream(spark, kind, servers, topic, place)
+            for number in range(5):
+                producer.send(topic, b"later %d" % number, partition=0).result()
+        formats = [Asked(spark, kind, servers, place, admin, producer) for kind in ("kafka", "millstream")]
+        answers = {each.what: [answer(each.ask, asked) for asked in formats] for each in SCENARIOS}
     table = spark.read.parquet(f"{place}/table").select("partition", "offset").collect()
     continued = sorted((row["partition"], row["offset"]) for row in table)
-    sys.stdout.write(f"FOUND {json.dumps({'cases': found, 'continued': continued})}\n")
+    sys.stdout.write(f"FOUND {json.dumps({'cases': found, 'answers': answers, 'continued': continued})}\n")
     spark.stop()
 
 

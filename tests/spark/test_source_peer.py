@@ -15,8 +15,9 @@ from tests.conftest import NewTopic
 from tests.kafka.not_run import not_run
 from tests.programs import run_program
 from tests.spark.conftest import ROOT, TIMEOUT_SECONDS
+from tests.spark.scenarios import SCENARIOS
 
-PROGRAM = Path(__file__).parent / "peer_program.py"
+PROGRAM = "tests.spark.peer_program"
 
 
 @pytest.mark.slow
@@ -31,7 +32,7 @@ def test_the_same_as_sparks_own_source(
         value = None if number % 7 == 0 else b"value %d" % number
         producer.send(topic, value, key=key, partition=number % 2, timestamp=500 * number, headers=headers)
     producer.flush()
-    command = [sys.executable, str(PROGRAM), jars, bootstrap_servers, topic, str(tmp_path)]
+    command = [sys.executable, "-m", PROGRAM, jars, bootstrap_servers, topic, str(tmp_path)]
     done = run_program(command, timeout=TIMEOUT_SECONDS, cwd=ROOT)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert done.returncode == 0 and lines, (done.stdout + done.stderr)[-4000:]
@@ -40,8 +41,10 @@ def test_the_same_as_sparks_own_source(
         name: theirs for name, (theirs, _) in found["cases"].items()
     }
     assert [len(ours["rows"]) for _, ours in found["cases"].values()] == [24, 24, 24, 12, 18, 12, 22, 24, 24]
-    whole = [[0, offset] for offset in range(17)] + [[1, offset] for offset in range(12)]
-    assert found["continued"] == whole, "a checkpoint of Spark's source is continued"
+    whole = [[0, offset] for offset in range(22)] + [[1, offset] for offset in range(12)]
+    assert found["continued"] == whole, "a checkpoint goes from Spark's source to ours and back"
+    declared = {each.what: [each.spark, each.ours] for each in SCENARIOS}
+    assert found["answers"] == declared, "what docs/spark.md says"
 
 
 def _jars() -> str:
