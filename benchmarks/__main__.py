@@ -18,6 +18,7 @@ SUITES = (
     "idle_partitions",
     "groups",
     "tls",
+    "scans",
     "loads",
     "writers",
 )

@@ -51,6 +51,7 @@ OVER_SASL_SSL: Final = frozenset(
         "test_groups_static::test_a_restart_within_the_session_causes_no_rebalance",
         "test_producer::test_a_new_topic_is_made_by_sending",
         "test_producer::test_every_codec_and_order_within_a_partition",
+        "test_scan::test_committed_offsets_bound_it_and_the_group_stays_as_it_was",
     }
 )
 """Tests, or modules of tests, that also run over TLS with a login; with ``--security SASL_SSL`` all do."""

@@ -100,7 +100,8 @@ def scan(
     queued_bytes = config.queued_max_bytes
     client.pop("queued_max_bytes", None)
     ranges = _plan(client, topic, partitions, begins, ends, fail_on_data_loss)
-    rules = ReadRules(batch_rows, fail_on_data_loss, config.default_api_timeout_ms / 1000, bounds.REMEDY)
+    stall_seconds = config.default_api_timeout_ms / 1000
+    rules = ReadRules(batch_rows, fail_on_data_loss, stall_seconds, bounds.REMEDY, is_fresh=True)
     feeding = FeedSettings(client, formats.decoder, rules, threads or _threads(), queued_bytes)
     if formats.value == "json" and shaping is None:
         formats = replace(formats, parser=json_parser(_inferred(feeding, ranges, infer_from)))
@@ -150,7 +151,7 @@ def _shaping(value: str, **given: Any) -> Shaping | None:
             "value=avro needs the schema that values are written with: give it as avro_schema",
             setting="avro_schema",
         )
-    is_inferred = value == "json" and not given["schema"]
+    is_inferred = value == "json" and given["schema"] is None
     found = Shaping(value_format="raw" if is_inferred else value, **given)
     return None if found.is_raw else found
 
@@ -177,16 +178,22 @@ def _plan(
         return bounds.resolve(consumer, partitions, start, end, fail_on_data_loss=fail_on_data_loss)
 
 
-def _partitions(consumer: Consumer, topic: str, wanted: Iterable[int] | None) -> list[TopicPartition]:
+def _partitions(consumer: Consumer, topic: object, wanted: object) -> list[TopicPartition]:
+    if not isinstance(topic, str):
+        raise ConfigError(f"the topic is {topic!r}: a scan reads one topic, by its name")
     there = sorted(consumer.partitions_for(topic))
     if not there:
         hint = did_you_mean(topic, consumer.topics(), show=repr) or "create it, or check the name"
         raise UnknownTopicOrPartitionError(f"there is no topic {topic!r}: {hint}")
     if wanted is None:
         return there
-    chosen = [TopicPartition(topic, number) for number in dict.fromkeys(wanted)]
-    if not chosen:
-        raise ConfigError("partitions is empty: name one, or leave it out", setting="partitions")
+    numbers = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else []
+    if not numbers or not all(isinstance(each, int) for each in numbers):
+        raise ConfigError(
+            f"partitions is {wanted!r}: it must be a list of numbers, such as [0, 1], or left out",
+            setting="partitions",
+        )
+    chosen = [TopicPartition(topic, number) for number in dict.fromkeys(numbers)]
     for each in chosen:
         if each not in there:
             last = there[-1].partition

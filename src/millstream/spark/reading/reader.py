@@ -111,6 +111,8 @@ class ReadRules:
     """Raise MillstreamTimeoutError if nothing arrives for this long."""
     remedy: str
     """What to do about lost data: the end of the error's sentence."""
+    is_fresh: bool = False
+    """Whether the consumer's metadata are new: a topic of many partitions is slow to ask for."""
 
 
 def read_columns(consumer: Consumer, part: OffsetRange, rules: ReadRules) -> Iterator[Sequence[Columns]]:
@@ -143,7 +145,8 @@ class _RangeScan:
 
     def run(self) -> Iterator[Sequence[Columns]]:
         """The records of the range, a poll at a time."""
-        self._consumer.partitions_for(self._part.topic)  # refreshes the metadata of an idle consumer
+        if not self._rules.is_fresh:
+            self._consumer.partitions_for(self._part.topic)  # refreshes the metadata of an idle consumer
         self._consumer.assign([self._where])
         self._consumer.seek(self._where, self._part.start)
         self._consumer.fetch_until(self._where, self._part.end)
