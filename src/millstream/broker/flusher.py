@@ -28,7 +28,7 @@ Done = Callable[[dict["SyncableLog", Exception]], None]
 CallThreadsafe = Callable[[Callable[[], None]], None]
 SyncTogether = Callable[[Sequence[Any]], bool]
 """Syncs tickets together, or returns False: then each has to be synced. Called on a worker thread."""
-_MANY: Final = 128
+_MANY: Final = 32
 """So many logs are worth a sync of the whole file system, which also syncs what others have written to it."""
 _A_TURN: Final = 16
 """How many logs a thread syncs one by one before it reports them."""
