@@ -37,10 +37,20 @@ class Idle:
     """In Spark's place where it has nothing to do: two cores, and no stage at work."""
 
     defaultParallelism = 2  # noqa: N815 - Spark's name
+    master = "local[2]"
 
     @property
     def sparkContext(self) -> Idle:  # noqa: N802
         return self
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802
+        return {}
+
+    def getLocalProperty(self, name: str) -> None:  # noqa: N802
+        return None
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:  # noqa: N802
+        """Nobody looks at it."""
 
     def statusTracker(self) -> Idle:  # noqa: N802
         return self
