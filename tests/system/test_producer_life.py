@@ -144,6 +144,32 @@ def test_futures_work_with_the_library_and_asyncio(producer: Producer, topic: st
     assert asyncio.run(send()).partition == 0
 
 
+def test_flush_waits_for_callbacks(bootstrap_servers: str, topic: str) -> None:
+    called, seen = [], []
+    entered, release = threading.Event(), threading.Event()
+
+    def callback(future: object) -> None:
+        entered.set()
+        release.wait(SECONDS)
+        called.append(future)
+
+    def flush(producer: Producer) -> None:
+        producer.flush(SECONDS)
+        seen.append(len(called))
+
+    # It lingers, so that the callback is there before the outcome.
+    patient: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    with Producer(bootstrap_servers=bootstrap_servers, **patient) as producer:
+        producer.send(topic, b"v").add_done_callback(callback)
+        thread = threading.Thread(target=flush, args=(producer,))
+        thread.start()
+        assert entered.wait(SECONDS)
+        thread.join(0.1)  # time enough to return too early
+        release.set()
+        thread.join(SECONDS)
+    assert seen == [1]
+
+
 def test_callbacks_may_send_but_not_wait(bootstrap_servers: str, topic: str) -> None:
     outcomes: list[Any] = []
     finished = threading.Event()

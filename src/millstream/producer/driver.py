@@ -28,7 +28,7 @@ from millstream.producer.core.accumulator import NEVER_MS, Accumulator, BatchLim
 from millstream.producer.core.batch import Batch, PartitionQueue, encode_together
 from millstream.producer.core.sender import FinishedBatch, Sender, SendLimits
 from millstream.producer.core.sequences import Sequences
-from millstream.producer.futures import Delivery, DeliveryLock, run_callback
+from millstream.producer.futures import Delivery, DeliveryLock
 from millstream.wire.messages.produce import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -159,7 +159,10 @@ class ProducerDriver:
         self.client.submit(attach)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Send all batches without lingering, and wait for outcomes; may raise MillstreamTimeoutError."""
+        """Send all batches without lingering, and wait for their outcomes and callbacks.
+
+        May raise MillstreamTimeoutError.
+        """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self.deliveries.lock:
             pending = list(self.accumulator.incomplete)
@@ -170,6 +173,8 @@ class ProducerDriver:
                     while not batch.delivery.is_settled:
                         if not self.deliveries.wait(deadline_s):
                             raise self._flush_timed_out(timeout_s)
+                if not self.deliveries.wait_called(deadline_s):
+                    raise self._flush_timed_out(timeout_s)
             finally:
                 self.accumulator.flushing -= 1
 
@@ -369,9 +374,11 @@ class ProducerDriver:
                 delivery: Delivery = one.batch.delivery
                 self._count(one)
                 callbacks += delivery.finish(one.base_offset, one.append_time, one.error, one.record_errors)
+            if callbacks:
+                self.deliveries.begin_calls()
             self.deliveries.notify()
-        for future, callback in callbacks:
-            run_callback(future, callback)
+        if callbacks:
+            self.deliveries.run_calls(callbacks)
 
     def _count(self, one: FinishedBatch) -> None:
         count = one.batch.count

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ class DeliveryLock:
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self._waiting = 0
+        self._rounds_begun = self._rounds_ended = 0
+        self._calling: int | None = None
 
     def wait(self, deadline_s: float | None) -> bool:
         """Under the lock: wait for a change; False when the deadline (monotonic) has passed."""
@@ -56,6 +58,31 @@ class DeliveryLock:
         """Under the lock: something has changed."""
         if self._waiting:
             self.condition.notify_all()
+
+    def begin_calls(self) -> None:
+        """Under the lock, with outcomes that have callbacks: ``run_calls`` follows."""
+        self._rounds_begun += 1
+
+    def run_calls(self, callbacks: Sequence[tuple[Any, Callable[[Any], object]]]) -> None:
+        """Without the lock: run callbacks."""
+        self._calling = threading.get_ident()
+        for future, callback in callbacks:
+            run_callback(future, callback)
+        with self.lock:
+            self._calling = None
+            self._rounds_ended += 1
+            self.notify()
+
+    def wait_called(self, deadline_s: float | None) -> bool:
+        """Under the lock: wait for the callbacks of all outcomes so far; False when the deadline has passed.
+
+        A callback that calls this does not wait for itself.
+        """
+        due = self._rounds_begun
+        while self._rounds_ended < due and self._calling != threading.get_ident():
+            if not self.wait(deadline_s):
+                return False
+        return True
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""10,000 partitions and 1,000 members: nothing moves that need not. benchmarks/assignors.py measures speed."""
+"""10,000 partitions and 1,000 members: nothing moves that need not."""
 
 from __future__ import annotations
 
