@@ -151,8 +151,8 @@ def resolve(
     for bound in (start, end):
         _check_named(bound, partitions)
     logs = _Logs(consumer, partitions)
-    ends = {each: _end(each, end, logs) for each in partitions}
-    starts = {each: _start(each, start, logs) for each in partitions}
+    ends = {each: min(_offset(each, end, logs), logs.latest[each]) for each in partitions}
+    starts = {each: _offset(each, start, logs) for each in partitions}
     if isinstance(start.everywhere, int) and partitions:
         longest = max(logs.latest.values())
         if start.everywhere > longest:
@@ -215,7 +215,11 @@ class _Logs:
         return self._committed.get(partition)
 
 
-def _end(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
+_INSTEAD: Final = {"start": "choose an earlier offset", "end": "leave end out to read up to there"}
+
+
+def _offset(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
+    """Where a bound is in a partition. An offset, given or committed, may be past the end of the log."""
     last = logs.latest[each]
     match bound.of(each):
         case Time() as time:
@@ -225,29 +229,8 @@ def _end(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
         case int(offset):
             if offset > last and bound.everywhere is None:
                 raise ConfigError(
-                    f"end is {offset} in {each}, whose log ends at {last}: leave end out to read up to there",
-                    setting="end",
-                )
-            return min(offset, last)
-        case name if name == COMMITTED:
-            committed = logs.committed(each)
-            return logs.earliest[each] if committed is None else min(committed, last)
-        case name:
-            return logs.earliest[each] if name == EARLIEST else last
-
-
-def _start(each: TopicPartition, bound: ReadBound, logs: _Logs) -> int:
-    last = logs.latest[each]
-    match bound.of(each):
-        case Time() as time:
-            return logs.at(each, time)
-        case BeforeEnd(count):
-            return max(logs.earliest[each], last - count)
-        case int(offset):
-            if offset > last and bound.everywhere is None:
-                raise ConfigError(
-                    f"start is {offset} in {each}, whose log ends at {last}: choose an earlier offset",
-                    setting="start",
+                    f"{bound.name} is {offset} in {each}, whose log ends at {last}: {_INSTEAD[bound.name]}",
+                    setting=bound.name,
                 )
             return offset
         case name if name == COMMITTED:

@@ -83,10 +83,15 @@ def _replace(path: Path, data: bytes) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}") from None
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names of its files durable, after one was replaced."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from millstream.terminal.outcome import CommandError
+from millstream.terminal.private_files import sync_directory
 
 
 class DroppableSink(io.RawIOBase):
@@ -78,11 +79,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)
 
 
 def _umask() -> int:
