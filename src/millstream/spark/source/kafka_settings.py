@@ -55,7 +55,7 @@ def read_kafka_settings(kafka: Mapping[str, str]) -> tuple[dict[str, str], str |
             raise ConfigError(f"{PREFIX}{name} cannot be set: {instead}")
     if "bootstrap.servers" not in kafka:
         raise ConfigError("the option kafka.bootstrap.servers is missing: name a broker, as host:port")
-    ignored = tuple(f"{PREFIX}{name}" for name in kafka if _has_no_effect(name))
+    ignored = tuple(f"{PREFIX}{name}" for name in kafka if has_no_effect(name, ConsumerConfig, _WITHOUT_USE))
     used = {name: text for name, text in kafka.items() if f"{PREFIX}{name}" not in ignored}
     try:
         group_id = ConsumerConfig.from_settings(used, {}).group_id
@@ -65,13 +65,18 @@ def read_kafka_settings(kafka: Mapping[str, str]) -> tuple[dict[str, str], str |
     return used, group_id, ignored
 
 
-def _has_no_effect(name: str) -> bool:
-    """Whether a consumer has no use for this setting; not if it is a slip, or if safety depends on it."""
-    if name in _WITHOUT_USE:
+def has_no_effect(
+    name: str, config: type[ConsumerConfig] | type[ProducerConfig], without_use: frozenset[str]
+) -> bool:
+    """Whether a client has no use for this setting; not if it is a slip, or if safety depends on it.
+
+    ``config`` has the settings of that client, ``without_use`` are those of Java's that it does not need.
+    """
+    if name in without_use:
         return True
-    if ConsumerConfig.knows(name) or name.startswith(("sasl.", "ssl.", "security.")):
+    if config.knows(name) or name.startswith(("sasl.", "ssl.", "security.")):
         return False
-    if ProducerConfig.knows(name) or AdminConfig.knows(name):
+    if any(each.knows(name) for each in (ConsumerConfig, ProducerConfig, AdminConfig)):
         return True
-    known = [each.replace("_", ".") for each in ConsumerConfig.names()]
+    known = [each.replace("_", ".") for each in config.names()]
     return not nearest(name, known, cutoff=SLIP)

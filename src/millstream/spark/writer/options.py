@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.config import AdminConfig, ConsumerConfig, ProducerConfig
+from millstream.config import ProducerConfig
 from millstream.errors import ConfigError
-from millstream.spark.source.kafka_settings import PREFIX, SLIP
+from millstream.spark.source.kafka_settings import PREFIX, SLIP, has_no_effect
 from millstream.spark.source.options import NAMES as SOURCE_OPTIONS
-from millstream.suggestions import did_you_mean, nearest
+from millstream.suggestions import did_you_mean
 
 TOPIC: Final = "topic"
 
@@ -87,18 +87,8 @@ def _is_ignored(name: str) -> bool:
 
 
 def _has_no_effect(setting: str) -> bool:
-    """Whether a producer has no use for this setting; not if it is a slip, or if safety depends on it.
-
-    Raises ConfigError for a setting that would change what is written.
-    """
+    """Whether a producer has no use for this setting. Raises ConfigError for one that would change rows."""
     instead = _REFUSED.get(setting)
     if instead is not None:
         raise ConfigError(f"{PREFIX}{setting} cannot be set: {instead}")
-    if setting in _JAVA_ONLY:
-        return True
-    if ProducerConfig.knows(setting) or setting.startswith(("sasl.", "ssl.", "security.")):
-        return False
-    if ConsumerConfig.knows(setting) or AdminConfig.knows(setting):
-        return True
-    known = [each.replace("_", ".") for each in ProducerConfig.names()]
-    return not nearest(setting, known, cutoff=SLIP)
+    return has_no_effect(setting, ProducerConfig, _JAVA_ONLY)
