@@ -242,11 +242,11 @@ def described(*assigned: str, error: int = 0, state: str = "Stable") -> Describe
     return DescribeGroupsResponse(groups=[group])
 
 
-def returned_leader(hand: Hand) -> None:
+def returned_leader(hand: Hand, protocol: str = "range") -> None:
     hand.poll()
     hand.find()
     subscription = encode_subscription(Subscription(("t",)))
-    hand.join(5, leader="me", members={"me": subscription}, skip_assignment=True)
+    hand.join(5, leader="me", members={"me": subscription}, skip_assignment=True, protocol=protocol)
     assert hand.sync("t-0").assignments == []
     hand.run_callbacks()
     assert hand.phase() is MemberPhase.STABLE
@@ -268,6 +268,20 @@ def test_partitions_added_while_the_static_leader_was_away_are_noticed() -> None
     returned_leader(hand)
     hand.answer(DescribeGroupsRequest, described("t-0", "t-1"))
     assert hand.phase() is MemberPhase.PREPARING
+
+
+def test_partitions_that_were_to_move_when_the_static_leader_left_get_an_owner() -> None:
+    limits = {"session_timeout_ms": 10_000, "max_poll_interval_ms": 30_000}
+    hand = Hand(settings(COOPERATIVE, group_instance_id="i", **limits))
+    hand.metadata(t=3)
+    returned_leader(hand, protocol=COOPERATIVE)
+    hand.answer(DescribeGroupsRequest, described("t-0", "t-2"))
+    for _ in range(13):
+        hand.after(3_000)
+        assert hand.kinds() == ["Heartbeat"], "the owner of t-1 may be about to give it up"
+        hand.beat()
+    hand.after(1_000)
+    assert hand.kinds() == ["JoinGroup"]
 
 
 def test_the_look_at_the_assignment_is_repeated() -> None:

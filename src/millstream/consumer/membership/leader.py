@@ -85,16 +85,22 @@ def has_moving(encoded: EncodedAssignments, members: Members) -> bool:
     return any(not assigned.issuperset(member.owned_partitions) for member in members.values())
 
 
-def assigned_counts(description: DescribedGroup) -> dict[str, int]:
-    """How many partitions each topic had when the present assignment was made, as far as it shows."""
-    counts: dict[str, int] = {}
+def assigned_partitions(description: DescribedGroup) -> frozenset[TopicPartition]:
+    """What the members of a group are assigned at present; invalid bytes count as nothing."""
+    assigned: set[TopicPartition] = set()
     for member in description.members:
         try:
-            assignment = decode_assignment(member.member_assignment)
+            assigned.update(decode_assignment(member.member_assignment).partitions)
         except CorruptMessage:
             continue
-        for topic, number in assignment.partitions:
-            counts[topic] = max(counts.get(topic, 0), number + 1)
+    return frozenset(assigned)
+
+
+def assigned_counts(assigned: Iterable[TopicPartition]) -> dict[str, int]:
+    """How many partitions each topic had when ``assigned`` was assigned, as far as it shows."""
+    counts: dict[str, int] = {}
+    for topic, number in assigned:
+        counts[topic] = max(counts.get(topic, 0), number + 1)
     return counts
 
 

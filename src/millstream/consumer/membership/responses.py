@@ -113,14 +113,21 @@ def assign(state: MemberState, now_ms: int) -> None:
     except Exception as cause:  # noqa: BLE001 - it may be the user's code
         state.fail(_assignor_error(assignor.name, "assign", cause), now_ms)
         return
-    is_cooperative = state.protocol is RebalanceProtocol.COOPERATIVE
-    if is_cooperative and leader.has_moving(state.assignments, state.group_members.members):
-        # Owners give these up and rejoin. But a static one that is back after a loss, or another process with
-        # its id, takes its assignment over without a rebalance, and no one would assign them.
-        limit_ms = state.config.max_poll_interval_ms + state.config.session_timeout_ms
-        state.moves_until_ms = now_ms + limit_ms
+    if leader.has_moving(state.assignments, state.group_members.members):
+        _expect_moves(state, now_ms)
     watch_metadata(state)
     state.move_to(MemberPhase.SYNCING, now_ms)
+
+
+def _expect_moves(state: MemberState, now_ms: int) -> None:
+    """As leader, ask for a rebalance if partitions that are to move have no owner after a while.
+
+    Owners give them up and rejoin. But a static one that is back after a loss, or another process with its
+    id, takes its assignment over without a rebalance, and no one would assign them.
+    """
+    if state.protocol is RebalanceProtocol.COOPERATIVE:
+        limit_ms = state.config.max_poll_interval_ms + state.config.session_timeout_ms
+        state.moves_until_ms = now_ms + limit_ms
 
 
 def _assignor_error(name: str, method: str, cause: Exception) -> MillstreamError:
@@ -141,7 +148,8 @@ def watch_metadata(state: MemberState) -> None:
 
 
 def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms: int) -> None:
-    """As a leader that is back: partitions that were added while it was away must not stay without an owner.
+    """As a leader that is back: no partition must stay without an owner that was added while it was away, or
+    was to move when it left.
 
     No other member would notice, and KIP-814 does not cover it.
     """
@@ -153,14 +161,17 @@ def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms
     if reaction in (Reaction.LOOK_UP, Reaction.RETRY):
         state.retry_later(now_ms)
     elif reaction is None and described is not None and described.group_state == _STABLE:
-        _compare_with_assigned(state, described)
+        _compare_with_assigned(state, described, now_ms)
     else:
         state.must_review = False
 
 
-def _compare_with_assigned(state: MemberState, described: DescribedGroup) -> None:
+def _compare_with_assigned(state: MemberState, described: DescribedGroup, now_ms: int) -> None:
     assert state.group_members is not None
-    counts = leader.assigned_counts(described)
+    assigned = leader.assigned_partitions(described)
+    counts = leader.assigned_counts(assigned)
+    if sum(counts.values()) > len(assigned):
+        _expect_moves(state, now_ms)
     then = ClusterView.of({topic: counts.get(topic, 0) for topic in state.group_members.topics})
     state.assigned_with = {
         topic: then.racks[topic]
