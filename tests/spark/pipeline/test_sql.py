@@ -1,4 +1,4 @@
-"""SQL over the good rows: row by row, or for each piece on its own."""
+"""SQL over the good rows: row by row, or for each partition's range on its own."""
 
 from __future__ import annotations
 
@@ -45,9 +45,12 @@ def test_positions_that_no_record_has(bench: Bench) -> None:
     assert str(failed.value) == f"rows of the query: MisuseError: {said}"
 
 
-def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_an_aggregate_is_the_same_however_many_tasks_read_its_range(bench: Bench, cut: int) -> None:
+    """A range is cut into a piece for each core: its rows are the same, and stamped with the range."""
     bench.send([*ORDERS, b"bad"])
-    pieces = [OffsetRange(bench.topic, 0, 0, 4), OffsetRange(bench.topic, 0, 4, 11)]
+    bench.send(ORDERS[:3], partition=1)
+    pieces = [piece for one in bench.ranges() for piece in one.cut(cut)]
     shaping: dict[str, Any] = {
         "schema": "id LONG, country STRING",
         "checks": ["id != 9"],
@@ -57,18 +60,22 @@ def test_an_aggregate_is_stamped_with_its_piece(bench: Bench) -> None:
     tables = pipeline.tables(bench.spark)
     assert pipeline.aggregates
     assert tables.rows.names == ["country", "customers", "_topic", "_partition", "_offset", "_timestamp"]
-    found = bench.load(pieces, **shaping)
+    found = bench.load(pieces[::-1], **shaping)
     assert found.rows is not None and found.rows.schema == tables.rows
-    assert sorted((row["_offset"], row["country"], row["customers"]) for row in rows(found.rows)) == [
-        (0, "Kenya", 2),
-        (0, "Norway", 2),
-        (4, "Kenya", 3),
-        (4, "Norway", 2),
+    assert sorted(tuple(row.values()) for row in rows(found.rows)) == [
+        ("Kenya", 2, bench.topic, 1, 0, None),
+        ("Kenya", 5, bench.topic, 0, 0, None),
+        ("Norway", 1, bench.topic, 1, 0, None),
+        ("Norway", 4, bench.topic, 0, 0, None),
     ]
-    assert {(row["_topic"], row["_partition"], row["_timestamp"]) for row in rows(found.rows)} == {
-        (bench.topic, 0, None)
-    }
     assert [row["offset"] for row in rows(found.rejected)] == [9, 10]
+
+
+def test_the_best_of_a_range_is_one_row(bench: Bench) -> None:
+    bench.send(ORDERS)
+    pieces = list(OffsetRange(bench.topic, 0, 2, 10).cut(3))
+    found = bench.load(pieces, schema="id LONG", sql="SELECT id FROM batch ORDER BY id DESC LIMIT 1")
+    assert [(row["id"], row["_offset"]) for row in rows(found.rows)] == [(9, 2)]
 
 
 def test_counting_raw_records(bench: Bench) -> None:

@@ -14,6 +14,9 @@ _PER_CORE: Final = 5_000_000
 """Default offsets in a cycle for each core: enough to make a cycle's fixed costs small."""
 _BYTES_PER_CORE: Final = 1 << 30
 """The same in bytes, for large records: a cycle that takes hours would lose all of its work when it fails."""
+AGGREGATING_CORES: Final = 4
+"""The cores that a cycle is planned for where rows aggregate its ranges: they must not depend on how many
+cores there are."""
 _LEAST_PIECE: Final = 50_000
 """A smaller task costs more to start than it does work."""
 _LEAST_SHARE: Final = 10_000

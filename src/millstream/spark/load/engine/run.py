@@ -20,6 +20,7 @@ from millstream.errors import CommitFailedError, RebalanceInProgressError
 from millstream.model import OffsetAndMetadata, TopicPartition
 from millstream.spark.load.decisions.commit_metadata import STARTING, CommitMetadata
 from millstream.spark.load.decisions.cycles import (
+    AGGREGATING_CORES,
     Backlog,
     Throughput,
     budget,
@@ -167,7 +168,7 @@ class LoadRun:
     def _ranges(self, plan: LoadPlan, backlogs: Sequence[Backlog]) -> list[OffsetRange]:
         """The ranges of the next cycle."""
         bounds, rates = self._context.bounds, self._throughput
-        cores = self._tasks.cores
+        cores = AGGREGATING_CORES if self._context.pipeline.aggregates else self._tasks.cores
         ranges = ranges_of(backlogs, budget(bounds, rates, cores))
         if bounds.max_bytes is None and sum(one.offsets for one in ranges) <= _FEW_OFFSETS:
             return ranges  # not worth a query

@@ -63,9 +63,9 @@ class Pipeline:
 
     @property
     def aggregates(self) -> bool:
-        """Whether the query's rows aggregate whole pieces; known once ``tables`` was called.
+        """Whether the query's rows aggregate whole ranges; known once ``tables`` was called.
 
-        Such a row is stamped with the first offset of its piece: a rewind must start at one.
+        Such a row is stamped with the first offset of its range: a rewind must start at one.
         """
         return self._query is not None and self._query.aggregates
 

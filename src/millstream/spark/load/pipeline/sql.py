@@ -1,9 +1,13 @@
 """Runs the user's SQL over the good rows of a cycle, as a view named ``batch``.
 
 A query that keeps the position columns (``_topic``, ``_partition``, ``_offset``; for raw records without
-underscores) makes rows that belong to records, and runs once for all pieces. Any other query, usually one
-that counts or sums, runs for each piece on its own; its rows are stamped with the piece: topic, partition and
-first offset. So they can be found and replaced when the piece is loaded again.
+underscores) makes rows that belong to records, and runs once over the cycle. Any other query, usually one
+that counts or sums, runs once over each partition's range of the cycle, however many tasks read it; its rows
+are stamped with the range: topic, partition and first offset. So they can be found and replaced when the
+range is loaded again.
+
+It does not run over several partitions at once: a rewind moves partitions one by one, and other drivers may
+own some of them, so that a row of several partitions could not be replaced as a whole.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ConfigError
+from millstream.spark.load.decisions.cycles import merged
 from millstream.spark.load.pipeline import columns, ddl, frames
 from millstream.spark.load.pipeline.fused import PieceResult
 from millstream.spark.load.pipeline.spark_schema import arrow_schema
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 VIEW: Final = "batch"
 _BESIDE: Final = (frames.RECORD, frames.REASON, frames.PIECE)
 _AT_A_TIME: Final = 32
-"""Pieces in one job: with many more, Spark's planning time grows faster than linearly."""
+"""Ranges in one job: with many more, Spark's planning time grows faster than linearly."""
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -40,7 +45,7 @@ class QueryShape:
     schema: pa.Schema
     """The rows as they are written, stamped if they aggregate."""
     aggregates: bool
-    """Whether rows aggregate pieces rather than belong to records."""
+    """Whether rows aggregate ranges rather than belong to records."""
 
 
 def shape(spark: Any, shaping: Shaping, rows: pa.Schema) -> QueryShape:
@@ -91,21 +96,33 @@ def run(
 ) -> list[PieceResult]:
     """Run the query over the good rows of a parsed frame, and write its result.
 
-    ``filled`` are the pieces that had records: an empty piece must not become a row with a sum of 0.
+    ``filled`` are the pieces that had records: an empty range must not become a row with a sum of 0.
     """
     from pyspark.sql import functions
 
     if not shaped.aggregates:
         return _written(spark, [(_good(frame), None)], task)
-    pieces = [
-        (_good(frame.where(functions.col(frames.PIECE) == index)), piece)
-        for index, piece in enumerate(task.pieces)
-        if index in filled
+    inputs = [
+        (_good(frame.where(functions.col(frames.PIECE).isin(indexes))), one)
+        for one, indexes in _by_range(task.pieces).items()
+        if any(index in filled for index in indexes)
     ]
     found: list[PieceResult] = []
-    for first in range(0, len(pieces), _AT_A_TIME):
-        found += _written(spark, pieces[first : first + _AT_A_TIME], task)
+    for first in range(0, len(inputs), _AT_A_TIME):
+        found += _written(spark, inputs[first : first + _AT_A_TIME], task)
     return found
+
+
+def _by_range(pieces: Sequence[OffsetRange]) -> dict[OffsetRange, list[int]]:
+    """The ranges that the pieces were cut from, each with the indexes of its pieces."""
+    return {
+        one: [
+            index
+            for index, piece in enumerate(pieces)
+            if piece.topic_partition == one.topic_partition and one.start <= piece.start < one.end
+        ]
+        for one in merged(pieces)
+    }
 
 
 def _good(frame: Any) -> Any:
@@ -129,17 +146,16 @@ def _written(
     """Run the query over each input, all in one job, and write the rows."""
     with ExitStack() as views:
         made = []
-        for rows, piece in inputs:
+        for rows, one in inputs:
             text = views.enter_context(view_of(rows, task.shaping))
             result = spark.sql(text)
-            made.append(result if piece is None else _stamped(result, piece))
+            made.append(result if one is None else _stamped(result, one))
         return frames.write_rows(reduce(lambda left, right: left.unionAll(right), made), task)
 
 
-def _stamped(frame: Any, piece: OffsetRange) -> Any:
+def _stamped(frame: Any, part: OffsetRange) -> Any:
     from pyspark.sql import functions
 
-    part = piece
     kinds = ("string", "int", "bigint", "timestamp")
     values = (part.topic, part.partition, part.start, None)
     stamps = [
