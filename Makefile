@@ -29,8 +29,9 @@ install: $(READY)
 demo: $(READY)
 	$(BIN)/millstream demo
 
+# Files run in the order of tests/longest_first.py; xdist would begin with those that have the most tests.
 test: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

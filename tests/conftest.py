@@ -17,6 +17,7 @@ from millstream.producer import Producer
 from tests.kafka import brokers, logins
 from tests.kafka.not_run import summarize
 from tests.kafka.server import Run
+from tests.longest_first import longest_first
 
 # How long an example takes says something about the machine: a property is not wrong for it.
 hypothesis.settings.register_profile(
@@ -36,6 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
     logins.install()
     if not hasattr(config, "workerinput"):  # the process that starts the others, or the only one
         config.add_cleanup(Run.begin().end)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own order, by the parameters of shared fixtures
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several
+        longest_first(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
