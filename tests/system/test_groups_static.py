@@ -65,6 +65,20 @@ def test_the_leader_restarts_and_partitions_added_meanwhile_are_not_forgotten(
         until_owns(back, partitions_of(topic, 0, 1, 2, 3))
 
 
+def test_a_member_that_is_back_with_one_more_topic_gets_it(
+    bootstrap_servers: str, new_topic: NewTopic, group: str
+) -> None:
+    """Its generation is kept for it (KIP-345), and no one in it was assigned the new topic."""
+    topic, added = new_topic(partitions=2), new_topic(partitions=1)
+    static: Settings = {"group_instance_id": "restarts", **SESSION}
+    with Member(bootstrap_servers, group, [topic], group_instance_id="leads", **SESSION) as leads:
+        until_owns(leads, partitions_of(topic, 0, 1))
+        with Member(bootstrap_servers, group, [topic], **static) as restarts:
+            until_shared(partitions_of(topic, 0, 1), [leads, restarts], [1, 1])
+        with Member(bootstrap_servers, group, [topic, added], **static) as back:
+            until(lambda: TopicPartition(added, 0) in back.owned, "it gets the topic that is new to it")
+
+
 def test_after_its_session_a_static_member_is_gone(
     bootstrap_servers: str, new_topic: NewTopic, group: str
 ) -> None:

@@ -284,6 +284,37 @@ def test_partitions_that_were_to_move_when_the_static_leader_left_get_an_owner()
     assert hand.kinds() == ["JoinGroup"]
 
 
+def returned_follower(hand: Hand, *assigned: str) -> None:
+    hand.poll()
+    hand.find()
+    hand.join(5)
+    hand.sync(*assigned)
+    hand.run_callbacks()
+    assert hand.phase() is MemberPhase.STABLE
+
+
+def test_a_static_member_that_is_back_with_a_topic_that_no_one_has_rejoins() -> None:
+    hand = Hand(settings(group_instance_id="i"), ("s", "t"))
+    returned_follower(hand, "t-0")
+    assert "DescribeGroups" not in hand.kinds(), "it does not know yet whether s exists"
+    hand.metadata(s=1, t=2)
+    hand.answer(DescribeGroupsRequest, described("t-0", "t-1"))
+    hand.run_callbacks()
+    request = hand.join(6)
+    assert request.reason == "no member was assigned partitions of s"
+    hand.sync("s-0", "t-0")
+    hand.run_callbacks()
+    assert "DescribeGroups" not in hand.kinds()
+
+
+def test_a_static_member_that_is_back_and_misses_nothing_stays() -> None:
+    hand = Hand(settings(group_instance_id="i"), ("r", "s", "t"))
+    hand.metadata(r=0, s=1, t=2)
+    returned_follower(hand, "t-0")
+    hand.answer(DescribeGroupsRequest, described("t-0", "t-1", "s-0"))
+    assert hand.phase() is MemberPhase.STABLE
+
+
 def test_the_look_at_the_assignment_is_repeated() -> None:
     hand = Hand(settings(group_instance_id="i"))
     hand.metadata(t=2)

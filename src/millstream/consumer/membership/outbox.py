@@ -164,6 +164,7 @@ class Outbox:
             state.must_review
             and state.review is None
             and state.phase in (MemberPhase.SETTLING, MemberPhase.STABLE)
+            and (state.group_members is not None or state.looked_up.issuperset(state.joined_topics))
         )
 
     def _describe(self) -> Send:

@@ -66,6 +66,7 @@ def join_answered(state: MemberState, response: JoinGroupResponse, now_ms: int) 
 
 def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> None:
     """The leader assigns the generation's partitions; the others wait for that."""
+    is_back = state.is_static and state.who.generation_id == NO_GENERATION
     state.who = replace(state.who, generation_id=response.generation_id, member_id=response.member_id)
     state.protocol_name = response.protocol_name or ""
     state.attempts = state.retry_at_ms = 0
@@ -81,6 +82,7 @@ def _joined(state: MemberState, response: JoinGroupResponse, now_ms: int) -> Non
     elif leads:
         _lead(state, response, now_ms)
     else:
+        state.must_review = is_back
         state.move_to(MemberPhase.SYNCING, now_ms)
 
 
@@ -148,10 +150,11 @@ def watch_metadata(state: MemberState) -> None:
 
 
 def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms: int) -> None:
-    """As a leader that is back: no partition must stay without an owner that was added while it was away, or
-    was to move when it left.
+    """As a static member that is back: no partition must stay without an owner.
 
-    No other member would notice, and KIP-814 does not cover it.
+    Its generation and assignment were kept. As leader, it finds partitions that were added while it was away
+    or were to move when it left; otherwise, topics that its former subscription did not have. No other
+    member would notice, and neither KIP-345 nor KIP-814 covers it.
     """
     state.review = None
     described = response.groups[0] if response.groups else None
@@ -167,9 +170,14 @@ def review_answered(state: MemberState, response: DescribeGroupsResponse, now_ms
 
 
 def _compare_with_assigned(state: MemberState, described: DescribedGroup, now_ms: int) -> None:
-    assert state.group_members is not None
+    state.must_review = False
     assigned = leader.assigned_partitions(described)
     counts = leader.assigned_counts(assigned)
+    if state.group_members is None:
+        missing = sorted(t for t in state.joined_topics if state.cluster.count(t) and t not in counts)
+        if missing:
+            state.request_rejoin(f"no member was assigned partitions of {', '.join(missing[:5])}")
+        return
     if sum(counts.values()) > len(assigned):
         _expect_moves(state, now_ms)
     then = ClusterView.of({topic: counts.get(topic, 0) for topic in state.group_members.topics})
@@ -178,7 +186,6 @@ def _compare_with_assigned(state: MemberState, described: DescribedGroup, now_ms
         for topic in state.group_members.topics
         if topic not in state.looked_up or then.count(topic) != state.cluster.count(topic)
     }
-    state.must_review = False
     watch_metadata(state)
 
 
@@ -208,6 +215,10 @@ def _synced(state: MemberState, response: SyncGroupResponse, now_ms: int) -> Non
         state.fail(error, now_ms)
         return
     if _fits_subscription(state, assignment, now_ms):
+        if state.group_members is None and state.joined_topics.issubset(
+            p.topic for p in assignment.partitions
+        ):
+            state.must_review = False
         _settle(state, assignment, now_ms)
 
 

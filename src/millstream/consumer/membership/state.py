@@ -93,7 +93,7 @@ class MemberState:
         # When partitions that were to move must have been given up, for the leader of the generation.
         self.moves_until_ms: int | None = None
         self.must_review = False
-        """Leads a generation whose assignment it did not make, and must find out what that was made with."""
+        """Is back in a generation that was kept for it, and must find out what was assigned in it."""
         self.review: int | None = None
         """The token of the DescribeGroups in flight."""
         self.assignments: EncodedAssignments = []
