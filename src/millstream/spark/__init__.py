@@ -16,15 +16,27 @@ if TYPE_CHECKING:
     from millstream.spark.runtime.java import ensure_java
     from millstream.spark.runtime.session import session
     from millstream.spark.runtime.shipping import ship
+    from millstream.spark.sinks.delta.per_topic import DeltaTopicsSink
     from millstream.spark.sinks.delta.sink import DeltaSink
     from millstream.spark.sinks.postgres.sink import PostgresSink
     from millstream.spark.sinks.topic.sink import TopicSink
     from millstream.spark.source.source import register
 
-__all__ = ["DeltaSink", "Load", "PostgresSink", "TopicSink", "ensure_java", "register", "session", "ship"]
+__all__ = [
+    "DeltaSink",
+    "DeltaTopicsSink",
+    "Load",
+    "PostgresSink",
+    "TopicSink",
+    "ensure_java",
+    "register",
+    "session",
+    "ship",
+]
 
 _HOMES = {
     "DeltaSink": "millstream.spark.sinks.delta.sink",
+    "DeltaTopicsSink": "millstream.spark.sinks.delta.per_topic",
     "Load": "millstream.spark.load",
     "PostgresSink": "millstream.spark.sinks.postgres.sink",
     "TopicSink": "millstream.spark.sinks.topic.sink",

@@ -207,17 +207,21 @@ class RetryBudget:
     def failed(
         self, error: Exception, ranges: Sequence[OffsetRange] = (), *, done: bool = False, why: str = ""
     ) -> LoadFailedError:
-        """The error to raise. ``done``: the ranges were committed before something else failed."""
+        """The error to raise. ``done``: the ranges were committed before something else failed.
+
+        A sink of several tables notes with its error which of them it had committed.
+        """
         if isinstance(error, TaskFailedError) and error.range is not None:
             ranges = (error.range,)
         sink, committed = self._tally.so_far.sink, self._tally.so_far.loaded
         what = f"loading {listed(ranges)} into {sink}" if ranges else f"the load into {sink}"
         text = str(error) if isinstance(error, MillstreamError) else f"{type(error).__name__}: {error}"
         text = f"{why + ': ' if why else ''}{text.rstrip('. ')}{self._tried()}"
+        noted = "; ".join(getattr(error, "__notes__", ()))
         outcome = (
             f"By then these ranges were committed; {committed:,} rows of this run are there"
             if done
-            else f"This run had committed {committed:,} rows before, and nothing of what failed"
+            else f"This run had committed {committed:,} rows before, and {noted or 'nothing of what failed'}"
         )
         return LoadFailedError(
             f"{what} failed: {text}. {outcome}: running it again is safe and continues there",

@@ -1,4 +1,4 @@
-"""The sink kind ``delta:DIR``: a Delta table in a directory."""
+"""The sink kind ``delta:DIR``: a Delta table in a directory, or one for each topic."""
 
 from __future__ import annotations
 
@@ -14,17 +14,29 @@ if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink
 
 
+_TOPIC: Final = "{topic}"
+
+
 def _make(address: SinkAddress) -> Sink:
     if not address.rest:
         raise ConfigError("delta: needs a directory: delta:lake/orders")
     require("deltalake", "spark")
     from millstream.spark.sinks.delta.sink import TARGET_FILE_SIZE, DeltaSink
 
-    size = address.target_file_size
-    return DeltaSink(address.rest, target_file_size=TARGET_FILE_SIZE if size is None else size)
+    size = TARGET_FILE_SIZE if address.target_file_size is None else address.target_file_size
+    if _TOPIC in address.rest:
+        from millstream.spark.sinks.delta.per_topic import DeltaTopicsSink
+
+        return DeltaTopicsSink(address.rest, target_file_size=size)
+    return DeltaSink(address.rest, target_file_size=size)
 
 
-def _missing(address: SinkAddress, _sink: Sink) -> str | None:
+def _missing(address: SinkAddress, sink: Sink) -> str | None:
+    if _TOPIC in address.rest:
+        from millstream.spark.sinks.delta.per_topic import DeltaTopicsSink
+
+        found = isinstance(sink, DeltaTopicsSink) and sink.topics()
+        return None if found else f"there is no table {address.text} of any topic: check the directory"
     table = Path(address.rest)
     if _is_table(table) or _is_table(table.with_name(f"{table.name}_rejected")):
         return None
