@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from millstream.errors import ConfigError
+from millstream.spark.source.options import NAMES
 from millstream.spark.writer.columns import check_columns
 from millstream.spark.writer.options import read_writer_options
 
@@ -96,7 +97,7 @@ def test_options_of_reads_and_streams_are_no_mistake() -> None:
         "includeHeaders": "true",
         "checkpointLocation": "/c",
     }
-    assert read_writer_options({**SERVERS, **given}).ignored == ()
+    assert read_writer_options({**SERVERS, **given}, NAMES).ignored == ()
 
 
 TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()

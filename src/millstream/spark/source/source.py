@@ -27,7 +27,7 @@ from millstream.spark.reading import schema
 from millstream.spark.runtime.shipping import archive_name
 from millstream.spark.source.bounds import batch_ranges, is_fixed
 from millstream.spark.source.client import SourceClient
-from millstream.spark.source.options import SourceOptions, check_options, includes_headers, read_options
+from millstream.spark.source.options import NAMES, SourceOptions, check_options, includes_headers, read_options
 from millstream.spark.source.stream import StreamReader
 from millstream.spark.source.tables import options_of, table_options, table_schema
 from millstream.spark.source.tasks import RangeReader, warn_of_ignored
@@ -117,11 +117,11 @@ class MillstreamSource(DataSource):
 
     @_errors_in_a_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return batch_writer(self._given, schema, overwrite=overwrite)
+        return batch_writer(self._given, schema, overwrite=overwrite, of_reads=NAMES)
 
     @_errors_in_a_sentence()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return stream_writer(self._given, schema)
+        return stream_writer(self._given, schema, of_reads=NAMES)
 
 
 def _columns(wanted: StructType, options: SourceOptions) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from millstream.config import ConsumerConfig
 from millstream.errors import ConfigError
 from millstream.spark.reading import schema
-from millstream.spark.source.kafka_settings import PREFIX
+from millstream.spark.options.kafka_settings import PREFIX
 
 _OPTION: Final = "option."
 """What the name of an option begins with while a table is created."""

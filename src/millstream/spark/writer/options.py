@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.config import ProducerConfig
 from millstream.errors import ConfigError
-from millstream.spark.source.kafka_settings import PREFIX, SLIP, has_no_effect
-from millstream.spark.source.options import NAMES as SOURCE_OPTIONS
+from millstream.spark.options.kafka_settings import PREFIX, SLIP, read_settings, refuse
 from millstream.suggestions import did_you_mean
 
 TOPIC: Final = "topic"
@@ -34,8 +33,8 @@ _JAVA_ONLY: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-# Options of the source and of every stream: jobs share them between reading and writing.
-_SHARED: Final = frozenset({*(name.lower() for name in SOURCE_OPTIONS), "checkpointlocation", "queryname"})
+# Options of every stream.
+_OF_STREAMS: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,45 +49,31 @@ class WriterOptions:
     """Options without effect, which deserve a warning."""
 
 
-def read_writer_options(given: Mapping[str, str]) -> WriterOptions:
-    """Read and check all options. Raises ConfigError that says what to do."""
+def read_writer_options(given: Mapping[str, str], of_reads: Iterable[str] = ()) -> WriterOptions:
+    """Read and check all options. Raises ConfigError that says what to do.
+
+    ``of_reads`` are options of the source: jobs share them between reading and writing.
+    """
     lower = {name.lower(): value for name, value in given.items()}
-    ignored = [name for name in lower if not name.startswith(PREFIX) and _is_ignored(name)]
-    kafka: dict[str, str] = {}
-    for name, value in lower.items():
-        if name.startswith(PREFIX):
-            setting = name.removeprefix(PREFIX)
-            if _has_no_effect(setting):
-                ignored.append(name)
-            else:
-                kafka[setting] = value
-    if "bootstrap.servers" not in kafka:
-        raise ConfigError("the option kafka.bootstrap.servers is missing: name a broker, as host:port")
-    try:
-        ProducerConfig.from_settings(kafka)
-    except ConfigError as error:
-        raise ConfigError(f"in the options that begin with kafka.: {error}") from error
+    expected = {TOPIC, *_OF_STREAMS, *(name.lower() for name in of_reads)}
+    ignored = [name for name in lower if not name.startswith(PREFIX) and name not in expected]
+    for name in ignored:
+        _check_unknown(name)
+    kafka = {name.removeprefix(PREFIX): value for name, value in lower.items() if name.startswith(PREFIX)}
+    refuse(kafka, _REFUSED)
+    used, _, without_effect = read_settings(kafka, ProducerConfig, _JAVA_ONLY)
     topic = lower.get(TOPIC)
     if topic is not None and not topic.strip():
         raise ConfigError("the option topic is empty: name a topic, or leave it out and add a column topic")
-    return WriterOptions(None if topic is None else topic.strip(), kafka, tuple(sorted(ignored)))
+    return WriterOptions(
+        None if topic is None else topic.strip(), used, tuple(sorted([*ignored, *without_effect]))
+    )
 
 
-def _is_ignored(name: str) -> bool:
-    """Whether an option is unknown. Raises ConfigError where a slip is likely."""
-    if name == TOPIC or name in _SHARED:
-        return False
+def _check_unknown(name: str) -> None:
+    """Raise ConfigError for an unknown option where a slip is likely."""
     if ProducerConfig.knows(name):
         raise ConfigError(f"unknown option {name}: Kafka's settings begin with kafka., use {PREFIX}{name}")
     hint = did_you_mean(name, [TOPIC, f"{PREFIX}bootstrap.servers"], cutoff=SLIP)
     if hint:
         raise ConfigError(f"unknown option {name}: {hint}")
-    return True
-
-
-def _has_no_effect(setting: str) -> bool:
-    """Whether a producer has no use for this setting. Raises ConfigError for one that would change rows."""
-    instead = _REFUSED.get(setting)
-    if instead is not None:
-        raise ConfigError(f"{PREFIX}{setting} cannot be set: {instead}")
-    return has_no_effect(setting, ProducerConfig, _JAVA_ONLY)

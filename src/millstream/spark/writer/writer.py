@@ -35,23 +35,30 @@ class TaskWritten(WriterCommitMessage):
     counts: Mapping[TopicPartition, int]
 
 
-def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """Check options and columns. Raises ConfigError before any task runs."""
+def batch_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool, of_reads: Iterable[str] = ()
+) -> BatchWriter:
+    """Check options and columns. Raises ConfigError before any task runs.
+
+    ``of_reads`` are options of the source, which are no mistake here.
+    """
     if overwrite:
         raise ConfigError(
             "a topic cannot be overwritten: use mode append, or delete and create the topic first"
         )
-    options = read_writer_options(given)
+    options = read_writer_options(given, of_reads)
     check_columns(schema, options.topic)
     return BatchWriter(options)
 
 
-def stream_writer(given: Mapping[str, str], schema: StructType) -> StreamWriter:
+def stream_writer(
+    given: Mapping[str, str], schema: StructType, *, of_reads: Iterable[str] = ()
+) -> StreamWriter:
     """Check options and columns. Raises ConfigError before any task runs.
 
     The output mode does not matter: complete writes the whole result again with each micro-batch.
     """
-    options = read_writer_options(given)
+    options = read_writer_options(given, of_reads)
     check_columns(schema, options.topic)
     return StreamWriter(options)
 

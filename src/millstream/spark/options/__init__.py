@@ -1,0 +1,1 @@
+"""Options that reads and writes of ``format("millstream")`` share."""
