@@ -14,8 +14,8 @@ from millstream.config import ConsumerConfig
 from millstream.errors import ConfigError
 from millstream.model import TopicPartition
 from millstream.settings import read_flag
-from millstream.spark.planning.offsets import LATEST
 from millstream.spark.options.kafka_settings import PREFIX, SLIP
+from millstream.spark.planning.offsets import LATEST
 from millstream.spark.source import values
 from millstream.spark.source.kafka_settings import read_kafka_settings
 from millstream.spark.source.values import NamedOffset, OffsetBound, SpecificOffsets, SpecificTimestamps

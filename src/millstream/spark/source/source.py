@@ -27,7 +27,13 @@ from millstream.spark.reading import schema
 from millstream.spark.runtime.shipping import archive_name
 from millstream.spark.source.bounds import batch_ranges, is_fixed
 from millstream.spark.source.client import SourceClient
-from millstream.spark.source.options import NAMES, SourceOptions, check_options, includes_headers, read_options
+from millstream.spark.source.options import (
+    NAMES,
+    SourceOptions,
+    check_options,
+    includes_headers,
+    read_options,
+)
 from millstream.spark.source.stream import StreamReader
 from millstream.spark.source.tables import options_of, table_options, table_schema
 from millstream.spark.source.tasks import RangeReader, warn_of_ignored

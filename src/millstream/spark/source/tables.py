@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 
 from millstream.config import ConsumerConfig
 from millstream.errors import ConfigError
-from millstream.spark.reading import schema
 from millstream.spark.options.kafka_settings import PREFIX
+from millstream.spark.reading import schema
 
 _OPTION: Final = "option."
 """What the name of an option begins with while a table is created."""
