@@ -380,6 +380,7 @@ class PartitionLog:
         finally:
             for segment in self._store.segments:
                 segment.forget()
+            self._store.unsynced.clear()  # or a deleted log keeps files open as long as anything refers to it
 
     def _stop_cleanly(self) -> None:
         self._store.run_pending_repair()

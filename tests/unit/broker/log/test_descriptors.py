@@ -75,3 +75,12 @@ def test_a_ticket_without_a_descriptor_goes_on_with_the_rest(tmp_path: Path) -> 
     ticket.sync()
     log.synced(ticket)
     assert log.durable_offset == 1 and numbers(log) == [0]
+
+
+def test_a_deleted_log_keeps_no_file_open_that_was_never_synced(tmp_path: Path) -> None:
+    before = open_file_count()
+    log = open_log(tmp_path / "t-0")
+    fill(log, 1)
+    log.close(clean=False)
+    assert open_file_count() == before, f"while something still refers to {log}"
+    assert not log.has_unsynced
