@@ -102,6 +102,8 @@ class FakeMember:
 class FakePipeline:
     """Tasks that read nothing."""
 
+    aggregates = False
+
     def __init__(self) -> None:
         self.runs = 0
         self.pieces: list[int] = []
