@@ -25,10 +25,11 @@ from millstream.broker.log.config import TOPIC_SETTINGS
 from millstream.broker.settings import BrokerSettings
 from millstream.cli.app import app
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from millstream.config.registry import RegistryWriterSettings
 from millstream.config.security import SecuritySettings
 from millstream.consumer.assignors.registry import BUILT_IN
 from millstream.consumer.membership import phases
-from millstream.serde import FORMATS, DeserializerChoice, SerializerChoice
+from millstream.serde import FORMATS, DeserializerChoice, Schema, SerializerChoice
 from millstream.settings import Address, Settings, dotted
 from millstream.spark.load.declarations import Setting, declared
 from millstream.spark.load.settings import LoadSettings
@@ -49,11 +50,9 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join([head, "|" + "-|" * len(titles) + "\n", *lines])
 
 
-def settings_table(
-    cls: type[Settings], base: type[Settings] = Settings, spell: Callable[[str], str] = str
-) -> str:
-    """Return the settings of a class, spelled by ``spell``, without those that are the same in ``base``."""
-    shared = base.declared()
+def settings_table(cls: type[Settings], *bases: type[Settings], spell: Callable[[str], str] = str) -> str:
+    """Return the settings of a class, spelled by ``spell``, without those that are the same in ``bases``."""
+    shared = [each for base in bases for each in base.declared()]
     rows = sorted((f"`{spell(each.name)}`", *each[1:]) for each in cls.declared() if each not in shared)
     return table(("setting", "default", ""), rows)
 
@@ -218,7 +217,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypedDict
 
-from millstream.serde import DeserializerChoice, SerializerChoice
+from millstream.serde import DeserializerChoice, Schema, SerializerChoice
 '''
 
 
@@ -254,10 +253,12 @@ def _given_as(hint: object) -> str:
     named = {
         frozenset(get_args(DeserializerChoice)): "DeserializerChoice",
         frozenset(get_args(SerializerChoice)): "SerializerChoice",
+        frozenset(get_args(Schema)): "Schema",
         frozenset({str}): "str",
         frozenset({int}): "int | str",
         frozenset({bool}): "bool | str",
         frozenset({tuple[Address, ...]}): "str | Iterable[str]",
+        frozenset({tuple[str, ...]}): "str | Iterable[str]",
     }
     name = named.get(frozenset(kinds))
     return "object" if name is None else f"{name} | None"
@@ -268,8 +269,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "topic settings": topic_table,
     "client settings": lambda: settings_table(ClientConfig),
     "security settings": lambda: settings_table(SecuritySettings, spell=dotted),
-    "consumer settings": lambda: settings_table(ConsumerConfig, ClientConfig),
-    "producer settings": lambda: settings_table(ProducerConfig, ClientConfig),
+    "consumer settings": lambda: settings_table(ConsumerConfig, ClientConfig, RegistryWriterSettings),
+    "producer settings": lambda: settings_table(ProducerConfig, ClientConfig, RegistryWriterSettings),
+    "registry settings": lambda: settings_table(RegistryWriterSettings),
     "admin settings": lambda: settings_table(AdminConfig, ClientConfig),
     "refused settings": refused_table,
     "load options": load_options_table,

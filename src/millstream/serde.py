@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload, runtime_checkable
 
-from millstream.errors import ConfigError, DeserializationError, SerializationError
+from millstream.errors import ConfigError, DeserializationError, RegistryError, SerializationError
 from millstream.extras import require
 from millstream.model import Header
 
@@ -317,6 +317,8 @@ def serialize(
             raw = serializer.call(topic, [] if headers is None else headers, value)
         else:
             raw = serializer(value)
+    except RegistryError:  # not about the value
+        raise
     except Exception as error:  # a user's callable may raise anything
         raise SerializationError(
             f"the {part} of a record for {topic} cannot be serialized: {error}"

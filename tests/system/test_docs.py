@@ -19,6 +19,7 @@ import pytest
 
 from millstream import Admin, EmbeddedBroker, Producer
 from tests.programs import run_program
+from tests.system.registry_server import registry_server
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,7 +67,7 @@ class Piece(NamedTuple):
     def goes_on(self) -> bool:
         return "while True:" in self.text or "for record in consumer:" in self.text
 
-    def program(self, servers: str) -> str:
+    def program(self, servers: str, registry: str) -> str:
         if self.is_a_test:
             return self.text
         parts = [NAMES, self.text]
@@ -74,7 +75,8 @@ class Piece(NamedTuple):
             parts = [NAMES, A_CONSUMER, self.text, "consumer.close()\n"]
         if self.goes_on:
             parts.insert(-2 if self.needs_a_consumer else -1, CTRL_C)
-        return "".join(parts).replace("localhost:9092", servers)
+        program = "".join(parts).replace("localhost:9092", servers)
+        return program.replace("http://localhost:8081", registry)
 
 
 def blocks(page: Path, language: str) -> Iterator[tuple[int, str]]:
@@ -101,10 +103,18 @@ def servers() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """A schema registry that has the schema of the page about them."""
+    with registry_server() as server:
+        server.register("customers-value", {"schema": '"string"'})
+        yield server.url
+
+
 @pytest.mark.parametrize("piece", PIECES, ids=lambda piece: f"{piece.page}:{piece.line}")
-def test_python_runs(piece: Piece, servers: str, tmp_path: Path) -> None:
+def test_python_runs(piece: Piece, servers: str, registry: str, tmp_path: Path) -> None:
     path = tmp_path / "test_piece.py"
-    path.write_text(piece.program(servers))
+    path.write_text(piece.program(servers, registry))
     command = [sys.executable, "-m", "pytest", "-q"] if piece.is_a_test else [sys.executable]
     done = run_program([*command, str(path)], cwd=tmp_path, timeout=SECONDS)
     interrupted = done.stderr.rstrip().endswith("KeyboardInterrupt")

@@ -105,7 +105,7 @@ class ClientConfig(SecuritySettings):
             client = cls.client()
             own = values.get("group_instance_id") or str(next(_CLIENT_NUMBERS[client]))
             values["client_id"] = "-".join(filter(None, [client, values.get("group_id"), own]))
-        return values
+        return super().derive(values)
 
     @classmethod
     def unknown(cls, name: str, spelling: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from millstream.config.client import DEFAULT_API_TIMEOUT, NOT_YET, ClientConfig
+from millstream.config.registry import RegistrySettings
 from millstream.errors import ConfigError
 from millstream.serde import DeserializerChoice
 from millstream.settings import Choice, Flag, Int, Names, PositiveInt, Text, read_text, setting
@@ -61,7 +62,7 @@ def _read_group_protocol(value: object) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerConfig(ClientConfig):
+class ConsumerConfig(ClientConfig, RegistrySettings):
     """The settings of a consumer."""
 
     allow_auto_create_topics: Flag = setting(
@@ -111,8 +112,8 @@ class ConsumerConfig(ClientConfig):
     )
     key_deserializer: DeserializerChoice = setting(
         "bytes",
-        "How keys become objects: a name from the list below, a callable from bytes, or "
-        "an object whose `deserialize` takes topic, headers and bytes.",
+        "How keys become objects: a name from the list below, `registry`, a callable from bytes, "
+        "or an object whose `deserialize` takes topic, headers and bytes.",
     )
     max_partition_fetch_bytes: Int = setting(
         1_048_576,
@@ -139,8 +140,8 @@ class ConsumerConfig(ClientConfig):
     )
     value_deserializer: DeserializerChoice = setting(
         "bytes",
-        "How values become objects: a name from the list below, a callable from bytes, or "
-        "an object whose `deserialize` takes topic, headers and bytes.",
+        "How values become objects: a name from the list below, `registry`, a callable from bytes, "
+        "or an object whose `deserialize` takes topic, headers and bytes.",
     )
 
     REFUSED: ClassVar = ClientConfig.REFUSED | {
@@ -170,6 +171,9 @@ class ConsumerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_registry(
+            {"key_deserializer": self.key_deserializer, "value_deserializer": self.value_deserializer}
+        )
         if not self.partition_assignment_strategy:
             raise ConfigError(
                 "partition_assignment_strategy is empty: name at least one assignor",

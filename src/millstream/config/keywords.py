@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypedDict
 
-from millstream.serde import DeserializerChoice, SerializerChoice
+from millstream.serde import DeserializerChoice, Schema, SerializerChoice
 
 
 class ClientKeywords(TypedDict, total=False):
@@ -52,9 +52,9 @@ class ClientKeywords(TypedDict, total=False):
     socket_connection_setup_timeout_max_ms: int | str | None
     socket_connection_setup_timeout_ms: int | str | None
     ssl_certificate_location: str | None
-    ssl_cipher_suites: object
+    ssl_cipher_suites: str | Iterable[str] | None
     ssl_crl_location: str | None
-    ssl_enabled_protocols: object
+    ssl_enabled_protocols: str | Iterable[str] | None
     ssl_endpoint_identification_algorithm: str | None
     ssl_key_location: str | None
     ssl_key_password: str | None
@@ -99,6 +99,20 @@ class ConsumerKeywords(ClientKeywords, total=False):
     max_poll_records: int | str | None
     partition_assignment_strategy: object
     queued_max_bytes: int | str | None
+    registry_basic_auth_user_info: str | None
+    registry_bearer_auth_token: str | None
+    registry_max_schemas: int | str | None
+    registry_ssl_certificate_location: str | None
+    registry_ssl_endpoint_identification_algorithm: str | None
+    registry_ssl_key_location: str | None
+    registry_ssl_key_password: str | None
+    registry_ssl_keystore_location: str | None
+    registry_ssl_keystore_password: str | None
+    registry_ssl_truststore_certificates: str | None
+    registry_ssl_truststore_location: str | None
+    registry_ssl_truststore_password: str | None
+    registry_timeout_ms: int | str | None
+    registry_url: str | Iterable[str] | None
     session_timeout_ms: int | str | None
     value_deserializer: DeserializerChoice | None
 
@@ -107,6 +121,7 @@ class ProducerKeywords(ClientKeywords, total=False):
     """The settings of a producer. ``acks`` is -1 for all."""
 
     acks: int | str | None
+    auto_register_schemas: bool | str | None
     batch_size: int | str | None
     buffer_memory: int | str | None
     compression_gzip_level: int | str | None
@@ -116,13 +131,33 @@ class ProducerKeywords(ClientKeywords, total=False):
     delivery_timeout_ms: int | str | None
     enable_idempotence: bool | str | None
     key_serializer: SerializerChoice | None
+    key_subject_name_strategy: str | None
     linger_ms: int | str | None
     max_block_ms: int | str | None
     max_in_flight_requests_per_connection: int | str | None
     max_request_size: int | str | None
     metadata_max_idle_ms: int | str | None
+    normalize_schemas: bool | str | None
+    registry_basic_auth_user_info: str | None
+    registry_bearer_auth_token: str | None
+    registry_key_schema: Schema | None
+    registry_max_schemas: int | str | None
+    registry_ssl_certificate_location: str | None
+    registry_ssl_endpoint_identification_algorithm: str | None
+    registry_ssl_key_location: str | None
+    registry_ssl_key_password: str | None
+    registry_ssl_keystore_location: str | None
+    registry_ssl_keystore_password: str | None
+    registry_ssl_truststore_certificates: str | None
+    registry_ssl_truststore_location: str | None
+    registry_ssl_truststore_password: str | None
+    registry_timeout_ms: int | str | None
+    registry_url: str | Iterable[str] | None
+    registry_value_schema: Schema | None
     retries: int | str | None
+    use_latest_version: bool | str | None
     value_serializer: SerializerChoice | None
+    value_subject_name_strategy: str | None
 
 
 class AdminKeywords(ClientKeywords, total=False):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from millstream.config.client import RECEIVE_BUFFER, BufferBytes, ClientConfig
+from millstream.config.registry import RegistryWriterSettings
 from millstream.errors import ConfigError
 from millstream.serde import SerializerChoice
 from millstream.settings import INT_MAX, LONG_MAX, Choice, Flag, Int, Integer, Long, PositiveInt, setting
@@ -26,7 +27,7 @@ def _read_acks(value: object) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerConfig(ClientConfig, CompressionLevels):
+class ProducerConfig(ClientConfig, CompressionLevels, RegistryWriterSettings):
     """The settings of a producer. ``acks`` is -1 for all."""
 
     acks: Annotated[int, _read_acks] = setting(
@@ -52,7 +53,7 @@ class ProducerConfig(ClientConfig, CompressionLevels):
     )
     key_serializer: SerializerChoice = setting(
         "bytes",
-        "How keys become bytes: a name from the list below, a callable to bytes, or "
+        "How keys become bytes: a name from the list below, `registry`, a callable to bytes, or "
         "an object whose `serialize` takes topic, headers and value.",
     )
     linger_ms: Long = setting(
@@ -70,7 +71,7 @@ class ProducerConfig(ClientConfig, CompressionLevels):
     )
     value_serializer: SerializerChoice = setting(
         "bytes",
-        "How values become bytes: a name from the list below, a callable to bytes, or "
+        "How values become bytes: a name from the list below, `registry`, a callable to bytes, or "
         "an object whose `serialize` takes topic, headers and value.",
     )
 
@@ -94,6 +95,9 @@ class ProducerConfig(ClientConfig, CompressionLevels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_registry(
+            {"key_serializer": self.key_serializer, "value_serializer": self.value_serializer}
+        )
         if self.enable_idempotence:
             self._check_idempotence()
         one_request_ms = min(self.linger_ms + self.request_timeout_ms, INT_MAX)

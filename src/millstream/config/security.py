@@ -34,7 +34,8 @@ def _read_verbatim(value: object) -> str:
     return value
 
 
-def _read_host_check(value: object) -> str:
+def read_host_check(value: object) -> str:
+    """Read whether host names are checked: https, or an empty string or none."""
     return Choice(("https", "", "none"))(read_text(value).lower())
 
 
@@ -102,7 +103,7 @@ class SecuritySettings(Settings):
     ssl_key_location: Text = setting("", "This client's private key: a PEM file.")
     ssl_key_password: Verbatim = setting("", "The password of an encrypted private key in PEM.", secret=True)
     ssl_crl_location: Text = setting("", "A list of revoked certificates: a PEM file.")
-    ssl_endpoint_identification_algorithm: Annotated[str, _read_host_check] = setting(
+    ssl_endpoint_identification_algorithm: Annotated[str, read_host_check] = setting(
         "https",
         "Whether the broker's certificate must be for its host name: https, or an empty string for no check.",
     )

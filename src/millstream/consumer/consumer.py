@@ -34,7 +34,7 @@ from millstream.consumer.user.calls import CommitCallback
 from millstream.consumer.user.session import ConsumerSession
 from millstream.errors import MisuseError
 from millstream.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from millstream.serde import deserializer
+from millstream.registry import choices
 
 _CLOSE_SECONDS = 30.0
 _NO_LIMIT = 2**62
@@ -51,10 +51,7 @@ class Consumer:
         self, settings: Mapping[str, object] | None = None, /, **keywords: Unpack[ConsumerKeywords]
     ) -> None:
         config = ConsumerConfig.from_settings(settings, keywords)
-        deserializers = Deserializers.of(
-            deserializer(config.key_deserializer, "key_deserializer"),
-            deserializer(config.value_deserializer, "value_deserializer"),
-        )
+        deserializers = Deserializers.of(*choices.deserializers(config))
         self._config = config
         client = self._connect(config)
         client.close_with(self)

@@ -125,6 +125,28 @@ class DeserializationError(MillstreamError):
         self.raw = raw
 
 
+class RegistryError(MillstreamError):
+    """The schema registry refused a request. ``status`` is HTTP's, ``error_code`` the registry's own code."""
+
+    def __init__(self, detail: str = "", status: int | None = None, error_code: int | None = None) -> None:
+        super().__init__(detail)
+        self.args = (detail, status, error_code)
+        self.status = status
+        self.error_code = error_code
+
+
+class RegistryUnavailableError(RegistryError):
+    """The schema registry did not answer: call again later, and check registry_url."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class SchemaNotFoundError(RegistryError):
+    """The schema registry does not have this schema, subject or version."""
+
+
 class InternalError(MillstreamError):
     """millstream itself failed, a bug of it; the cause says where. Close it, and create a new one."""
 

@@ -21,6 +21,7 @@ from millstream.producer.core.batch import RECORD_OVERHEAD
 from millstream.producer.driver import ProducerDriver
 from millstream.producer.futures import RecordFuture
 from millstream.producer.intake import Intake
+from millstream.registry import choices
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,8 +50,7 @@ class Producer:
     ) -> None:
         config = ProducerConfig.from_settings(settings, keywords)
         self._config = config
-        self._serialize_key = serde.serializer(config.key_serializer, "key_serializer")
-        self._serialize_value = serde.serializer(config.value_serializer, "value_serializer")
+        self._serialize_key, self._serialize_value = choices.serializers(config)
         self._adds_headers = serde.WithTopic in map(type, (self._serialize_key, self._serialize_value))
         # Bytes need no call, unless a serializer is set.
         formats = {serde.format_name(config.key_serializer), serde.format_name(config.value_serializer)}

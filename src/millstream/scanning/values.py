@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.consumer.decoding.arrow import to_record_batch
 from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.fetching.drain import Deserializers, deserialize
-from millstream.errors import ConfigError, DeserializationError
+from millstream.errors import ConfigError, DeserializationError, RegistryError
 from millstream.serde import FORMATS, deserializer, format_name
 from millstream.spark.load.pipeline import ddl
 from millstream.spark.load.settings import Shaping
@@ -161,6 +161,8 @@ class RecordDecoder:
         typed, error = deserialize(part, self._deserializers)
         if error is None:
             return typed
+        if isinstance(error, RegistryError):
+            raise error
         if self._formats.nulls_for_bad:
             keys = _or_nulls(part.keys, self._deserializers.key)
             return part.with_objects(keys, _or_nulls(part.values, self._deserializers.value))

@@ -14,7 +14,7 @@ from millstream.consumer.decoding.columns import Columns
 from millstream.consumer.decoding.decoder import decoder
 from millstream.consumer.decoding.fields import Fields, deserialize_fields
 from millstream.consumer.fetching.buffers import BatchCursor, Chunk
-from millstream.errors import CorruptBatch, DeserializationError
+from millstream.errors import CorruptBatch, DeserializationError, RegistryError
 from millstream.serde import Deserializer, WithTopic, deserialization_error
 
 _MAX_BYTES: Final = 64 << 20
@@ -57,7 +57,7 @@ class Drained:
     """What was drained, and the error that ended it, if one did: it concerns the last chunk."""
 
     runs: list[DrainedChunk] = field(default_factory=list)
-    error: CorruptBatch | DeserializationError | None = None
+    error: CorruptBatch | DeserializationError | RegistryError | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def drain(chunks: Iterable[Chunk], max_records: int, deserializers: Deserializer
         drained.runs.append(run)
         try:
             _draw_run(run, left, deserializers)
-        except (CorruptBatch, DeserializationError) as error:
+        except (CorruptBatch, DeserializationError, RegistryError) as error:
             drained.error = error
             break
     return drained
@@ -106,7 +106,9 @@ def _draw_run(run: DrainedChunk, left: DrainLimit, deserializers: Deserializers)
             raise error
 
 
-def deserialize(raw: Columns, deserializers: Deserializers) -> tuple[Columns, DeserializationError | None]:
+def deserialize(
+    raw: Columns, deserializers: Deserializers
+) -> tuple[Columns, DeserializationError | RegistryError | None]:
     """Deserialize keys and values, a column at a time; with an error, only the records before it are left."""
     if deserializers is RAW:
         return raw, None
@@ -156,7 +158,11 @@ def _column_with_headers(
     return done, None
 
 
-def _error(raw: Columns, row: int, part: str, data: bytes, cause: Exception) -> DeserializationError:
+def _error(
+    raw: Columns, row: int, part: str, data: bytes, cause: Exception
+) -> DeserializationError | RegistryError:
+    if isinstance(cause, RegistryError):  # the record is not at fault: reading it later may succeed
+        return cause
     error = deserialization_error(cause, data, raw.topic, raw.partition, raw.offsets[row], part)
     error.__cause__ = cause
     return error
