@@ -29,6 +29,7 @@ PAGES = """
 tutorial
 consumer
 producer
+registry
 load
 load-formats
 load-scenarios

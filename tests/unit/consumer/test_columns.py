@@ -16,6 +16,7 @@ from millstream.consumer.decoding.columns import Columns, Stretch, decode_compil
 from millstream.consumer.decoding.fields import Fields, Numbers, Texts
 from millstream.consumer.decoding.records import Records
 from millstream.consumer.fetching.drain import Deserializers, deserialize
+from millstream.errors import DeserializationError
 from millstream.model import TimestampType, TopicPartition
 from millstream.serde import deserializer
 from millstream.wire.records.batch_header import read_header
@@ -113,7 +114,7 @@ def test_text_is_not_torn_between_two_records(loops: DecoderKernels) -> None:
     columns = compiled(loops, batch_of([b"a", euro[:1], euro[1:], b"b"]))
     good, error = deserialize(columns, Deserializers(value=deserializer("string")))
     assert list(good.values) == ["a"]
-    assert error is not None and error.offset == 1 and error.raw == euro[:1]
+    assert isinstance(error, DeserializationError) and error.offset == 1 and error.raw == euro[:1]
 
 
 def test_known_formats_stay_columns(loops: DecoderKernels) -> None:
