@@ -45,6 +45,7 @@ cli
 console
 security
 operations
+metrics
 troubleshooting
 settings
 protocol

@@ -22,6 +22,7 @@ from typer.main import get_command
 from millstream.broker.dispatch import handler_notes
 from millstream.broker.groups.state import states
 from millstream.broker.log.config import TOPIC_SETTINGS
+from millstream.broker.scrape import broker_metrics
 from millstream.broker.settings import BrokerSettings
 from millstream.cli.app import app
 from millstream.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
@@ -166,6 +167,15 @@ def _option_row(option: Any) -> tuple[str, str]:
     return spelled, option.help.replace("[*]", "\\[*]").replace("|", "\\|") + shown
 
 
+def broker_metrics_table() -> str:
+    """Return every metric of the broker, as it is declared."""
+    rows = (
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.help)
+        for each in broker_metrics()
+    )
+    return table(("metric", "kind", "labels", "what it is"), rows)
+
+
 def group_states() -> str:
     """Return the states of a group as a Mermaid diagram."""
     lines = ["[*] --> Empty"]
@@ -282,6 +292,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "file map": file_map,
     "source options": source_table,
     "source scenarios": scenarios_table,
+    "broker metrics": broker_metrics_table,
     "group states": group_states,
     "member phases": member_phases,
 }

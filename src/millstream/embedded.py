@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from millstream.errors import BrokerStartError, ClosedError, MillstreamTimeoutError
+from millstream.errors import BrokerStartError, ClosedError, ConfigError, MillstreamTimeoutError
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
@@ -35,6 +35,7 @@ class EmbeddedBroker:
     ``listen``: the address, or listeners as ``NAME://host:port``; port 0 takes any free one.
     ``settings``: Kafka's broker settings by their names.
     ``allow_remote``: accept a ``listen`` that other machines can reach, without a login.
+    ``metrics_port``: serve metrics there, for this machine only; 0 takes any free port.
     ``security``: TLS, a login by SCRAM and ACLs; ``client_settings`` then has what clients need.
     """
 
@@ -46,12 +47,14 @@ class EmbeddedBroker:
         settings: Mapping[str, object] | None = None,
         allow_remote: bool = False,
         security: bool = False,
+        metrics_port: int | None = None,
     ) -> None:
         self._given_data = None if data is None else Path(data)
         self._listen = listen
         self._settings = dict(settings or {})
         self._allow_remote = allow_remote
         self._security = security
+        self._metrics = "" if metrics_port is None else str(metrics_port)
         self._temporary: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: dict[str, str] = {}
@@ -67,6 +70,13 @@ class EmbeddedBroker:
         if not self._addresses:
             raise ClosedError("the embedded broker is not running: use it in a with block, or call start()")
         return self._addresses
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds the broker's metrics, if ``metrics_port`` was given."""
+        if not self._metrics:
+            raise ConfigError("the embedded broker serves no metrics: start it with metrics_port=0")
+        return f"http://{self._metrics}/metrics"
 
     @property
     def client_settings(self) -> dict[str, str]:
@@ -145,6 +155,7 @@ class EmbeddedBroker:
             "settings": self._settings,
             "allow_remote": self._allow_remote,
             "security": self._security,
+            "metrics": self._metrics,
         }
         assert process.stdin is not None and process.stdout is not None, "both are pipes"
         process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -158,6 +169,7 @@ class EmbeddedBroker:
         if "error" in answer:
             raise BrokerStartError(answer["error"])
         addresses: dict[str, str] = answer["listeners"]
+        self._metrics = answer["metrics"]
         return addresses
 
     def _end(self, how: signal.Signals) -> None:

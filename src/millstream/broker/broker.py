@@ -19,12 +19,15 @@ from millstream.broker.dispatch import handler_of
 from millstream.broker.log.files import Files
 from millstream.broker.log.segments.file_pool import share_of_descriptors
 from millstream.broker.request_context import RequestContext
+from millstream.broker.scrape import BrokerMonitor
 from millstream.broker.security.listener_security import ListenerSecurity
 from millstream.broker.security.listeners import Listener
 from millstream.broker.security.users import UserKey
 from millstream.broker.server import BrokerServer
 from millstream.broker.services import Services
 from millstream.broker.settings import BrokerSettings
+from millstream.errors import ConfigError
+from millstream.metrics.server import MetricsServer, is_loopback, read_address
 from millstream.security.sasl.scram import ScramCredential
 from millstream.wire.schema import Request, Response
 
@@ -75,16 +78,41 @@ class Broker:
             idle_ms=settings.connections_max_idle_ms,
             stalled_frame_ms=_STALLED_FRAME_MS,
         )
-        self._stopping = False
+        self.metrics_server: MetricsServer | None = None
+        """Serves the broker's metrics over HTTP, if ``launch`` was told where."""
+        self._monitor = BrokerMonitor(self.services)
 
     @staticmethod
     def launch(
-        data: Path, properties: Mapping[str, object], listen: str, *, allow_remote: bool, secure: bool
+        data: Path,
+        properties: Mapping[str, object],
+        listen: str,
+        *,
+        allow_remote: bool,
+        secure: bool,
+        metrics: str = "",
     ) -> Broker:
         """Make a broker from Kafka's settings, and start it, in a process that does nothing else.
 
         ``secure``: with TLS, a login and ACLs, for which everything is in the data directory afterwards.
+        ``metrics``: where to serve metrics, as ``PORT`` or ``HOST:PORT``; nowhere if it is empty.
         """
+        served = _bound_metrics(metrics, allow_remote=allow_remote)
+        try:
+            broker = Broker._launched(data, properties, listen, allow_remote=allow_remote, secure=secure)
+        except BaseException:
+            if served is not None:
+                served.close()
+            raise
+        if served is not None:
+            broker.metrics_server = served
+            served.start(broker._monitor)
+        return broker
+
+    @staticmethod
+    def _launched(
+        data: Path, properties: Mapping[str, object], listen: str, *, allow_remote: bool, secure: bool
+    ) -> Broker:
         gc.set_threshold(_GC_THRESHOLD)
         if not secure:
             broker = Broker(data, BrokerSettings.from_properties(properties))
@@ -138,6 +166,8 @@ class Broker:
     def run(self) -> None:
         """Serve until ``stop``; then close the logs cleanly."""
         self.reactor.run()
+        if self.metrics_server is not None:
+            self.metrics_server.close()
         self.services.close()
         log.info("stopped")
 
@@ -158,9 +188,9 @@ class Broker:
         self.reactor.call_threadsafe(self._begin_stop)
 
     def _begin_stop(self) -> None:
-        if self._stopping:
+        if self._monitor.is_stopping:
             return
-        self._stopping = True
+        self._monitor.is_stopping = True
         self._server.stop_listening()
         self.services.groups.stop()
         self._finish_stop(self.reactor.now_ms() + _DRAIN_MS)
@@ -174,6 +204,19 @@ class Broker:
         # Several logs at a time, on the flusher's threads: closing would sync them one after another.
         unsynced = self.services.directory.unsynced_logs()
         self.services.flusher.when_durable(unsynced, lambda _: self.reactor.stop())
+
+
+def _bound_metrics(address: str, *, allow_remote: bool) -> MetricsServer | None:
+    """Bind the address of the metrics before anything is opened. Raises ConfigError."""
+    if not address:
+        return None
+    host, _ = read_address(address)
+    if not is_loopback(host) and not allow_remote:
+        raise ConfigError(
+            f"metrics on {host} can be reached from other machines, and have no login: "
+            "leave the host out, or say --allow-remote if everyone on the network may see them"
+        )
+    return MetricsServer(address)
 
 
 def _raise_descriptor_limit() -> int:

@@ -155,6 +155,7 @@ class Flusher:
 
     def _sync_until_closed(self) -> None:
         while (work := self._work.get()) is not None:
+            started_s = time.perf_counter()
             if work.together and not self._are_synced([ticket for _, ticket in work.logs]):
                 for first in range(0, len(work.logs), _A_TURN):
                     self._work.put(_Work(work.logs[first : first + _A_TURN]))
@@ -162,7 +163,8 @@ class Flusher:
                 outcomes = [
                     (log, ticket, None if work.together else _failure(ticket)) for log, ticket in work.logs
                 ]
-                self._call_threadsafe(partial(self._finish, outcomes))
+                took_s = (time.perf_counter() - started_s) / (1 if work.together else len(work.logs))
+                self._call_threadsafe(partial(self._finish, outcomes, took_s))
                 del outcomes
             del work  # a ticket keeps files open
             self._work.task_done()
@@ -171,7 +173,8 @@ class Flusher:
         with self._together:  # a failure is told to one of two at once, and must be known to the other
             return self._sync_together(tickets)
 
-    def _finish(self, outcomes: Sequence[tuple[SyncableLog, Any, Exception | None]]) -> None:
+    def _finish(self, outcomes: Sequence[tuple[SyncableLog, Any, Exception | None]], took_s: float) -> None:
+        self._metrics.sync_seconds.observe(took_s)
         again = []
         settled = []
         for log, ticket, failure in outcomes:

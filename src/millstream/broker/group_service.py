@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.broker import metrics
 from millstream.broker.flusher import Flusher, SyncableLog
 from millstream.broker.groups.coordinator import GroupCoordinator
 from millstream.broker.groups.outcome import Caller, Moment, Outcome
 from millstream.broker.groups.settings import GroupSettings
+from millstream.broker.groups.state.group import ClassicGroup
 from millstream.broker.groups.state.records import GroupRecord, decode_record, encode_record, partition_for
-from millstream.broker.metrics import MetricReading
 from millstream.broker.request_context import RequestContext
 from millstream.broker.served_topics import OFFSETS_TOPIC, Partition, ServedTopics, Topic
 from millstream.errors import BrokerError, CorruptBatch, CorruptMessage, ErrorCode
+from millstream.metrics.declarations import MetricReading, read
 from millstream.model import TopicPartition
 from millstream.net.reactor import Reactor, Timer
 from millstream.wire.records.batch_header import iter_headers
@@ -88,8 +88,17 @@ class GroupService:
 
     def read_metrics(self) -> Iterator[MetricReading]:
         """Read the coordinator's counters and gauges."""
-        yield from metrics.read("groups", self._coordinator.counters)
-        yield from metrics.read("groups", self._coordinator.gauges())
+        yield from read("groups", self._coordinator.counters)
+        yield from read("groups", self._coordinator.gauges())
+
+    def groups(self) -> list[ClassicGroup]:
+        """Return all groups, to read."""
+        return self._coordinator.groups()
+
+    def offsets_of(self, group_id: str) -> list[tuple[TopicPartition, int]]:
+        """Return what a group has committed."""
+        committed = self._coordinator.store.offsets_of(group_id)
+        return [(partition, value.offset) for partition, value in committed.items()]
 
     def load(self) -> None:
         """Replay ``__consumer_offsets``, then accept requests."""

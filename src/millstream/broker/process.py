@@ -1,8 +1,8 @@
 """The broker as a child process: reads its arguments from standard input, answers with its address, serves.
 
-Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote", "security"}`` in, ``{"listeners"}``
-(addresses by name) or ``{"error"}`` out. The end of standard input means that the parent is gone: the broker
-then stops cleanly.
+Both are a line of JSON: ``{"data", "listen", "settings", "allow_remote", "security", "metrics"}`` in, and out
+``{"listeners", "metrics"}`` (addresses, by name) or ``{"error"}``. The end of standard input means that the
+parent is gone: the broker then stops cleanly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, lambda *_: broker.stop())
     broker.reactor.watch(sys.stdin.fileno(), READABLE, lambda _: _stop_at_end(broker))
-    _answer({"listeners": {listener.name: str(listener.address) for listener in broker.listeners}})
+    served = broker.metrics_server
+    _answer(
+        {
+            "listeners": {listener.name: str(listener.address) for listener in broker.listeners},
+            "metrics": "" if served is None else served.address,
+        }
+    )
     broker.run()
     return 0
 
@@ -46,6 +52,7 @@ def _start(order: dict[str, object]) -> Broker:
         str(order["listen"]),
         allow_remote=bool(order["allow_remote"]),
         secure=bool(order["security"]),
+        metrics=str(order.get("metrics", "")),
     )
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.security.listeners import Listener
 from millstream.broker.security.sasl import SaslSession
+from millstream.errors import ErrorCode
 from millstream.wire.faults import EncodeError
 from millstream.wire.frames import RequestHeader, encode_response
 from millstream.wire.schema import Api, Response
 
 log = logging.getLogger("millstream.broker")
+
+_ERROR_NAMES: Final = {each.value: each.name for each in ErrorCode}
 
 
 class RequestSource(Protocol):
@@ -133,6 +136,8 @@ class RequestContext:
         assert not self.done, "a request is answered once"
         for amendment in self._amendments:
             amendment(response)
+        if code := getattr(response, "error_code", 0):
+            self.count_error(code)
         throttle_ms = self._measure(response)
         if throttle_ms > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
@@ -175,15 +180,21 @@ class RequestContext:
         """How long the handler has worked on the request, without the time in which it waited."""
         return time.perf_counter() - self._started if self._busy_seconds is None else self._busy_seconds
 
+    def count_error(self, code: int) -> None:
+        """Count an error that the answer reports, as a whole or for one of its items."""
+        self._source.metrics.errors[self.api.name, _ERROR_NAMES.get(code, str(code))] += 1
+
     def _measure(self, response: Response | None) -> int:
         throttle_ms = 0 if self.throttle is None else self.throttle(response)
         if throttle_ms > 0:
             self._source.metrics.throttled_requests += 1
+            self._source.metrics.client_throttled_requests.add(self.client_id)
             self.mute(throttle_ms)
         return throttle_ms
 
     def _finish(self) -> None:
         self.done = True
-        elapsed_ms = (time.perf_counter() - self._started) * 1000
-        self._source.metrics.request_ms[self.api.name].observe(elapsed_ms)
+        metrics = self._source.metrics
+        metrics.request_seconds[self.api.name].observe(time.perf_counter() - self._started)
+        metrics.client_requests.add(self.client_id)
         self._source.flush_answers()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from millstream.background_compile import BackgroundLoad
-from millstream.broker import metrics
 from millstream.broker.access.control import AccessControl
 from millstream.broker.fetch_sessions import FetchSessions
 from millstream.broker.flusher import Flusher
@@ -23,7 +22,7 @@ from millstream.broker.log.durability import SyncTicket
 from millstream.broker.log.files import Files
 from millstream.broker.log.record_checks import record_loop
 from millstream.broker.maintenance import Maintenance
-from millstream.broker.metrics import BrokerMetrics, MetricReading
+from millstream.broker.metrics import BrokerMetrics
 from millstream.broker.producer_ids import ProducerIds
 from millstream.broker.quotas.control import ClientQuotas
 from millstream.broker.request_context import RequestContext
@@ -31,6 +30,7 @@ from millstream.broker.security.users import ScramUsers
 from millstream.broker.served_topics import ServedTopics, Topic
 from millstream.broker.settings import BrokerSettings
 from millstream.errors import KafkaStorageError
+from millstream.metrics.declarations import MetricReading, read
 from millstream.net.reactor import Reactor
 from millstream.wire.records.decode import load_check
 
@@ -150,7 +150,7 @@ class Services:
 
     def read_metrics(self) -> list[MetricReading]:
         """Read every metric of the broker, with its kind and help text. Walks over all groups."""
-        return [*metrics.read("broker", self.metrics), *self.groups.read_metrics()]
+        return [*read("broker", self.metrics), *self.groups.read_metrics()]
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its data and its committed offsets, and wake the fetches that wait for it."""

@@ -265,6 +265,10 @@ class GroupCoordinator:
         offsets = self._table.store.offsets.values()
         return {partition.topic for partitions in offsets for partition in partitions}
 
+    def groups(self) -> list[ClassicGroup]:
+        """Return the groups of this moment, read only."""
+        return list(self._table.groups.values())
+
     @property
     def store(self) -> Store:
         """The durable state, read only."""

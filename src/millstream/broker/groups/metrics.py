@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.broker.metrics import counter, gauge
+from millstream.metrics.declarations import counter, gauge
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class GroupCounters:
 class GroupGauges:
     """The state of all groups at one moment."""
 
-    groups_by_state: dict[str, int] = gauge("Groups in each state.", label="state")
+    groups_by_state: dict[str, int] = gauge("Groups in each state.", "state")
     members: int = gauge("Members of all groups.")
     offsets: int = gauge("Committed offsets that are stored.")
     parked_requests: int = gauge("Requests that wait for a rebalance or a write.")

@@ -127,7 +127,8 @@ class ParkedFetch:
             return self._throttled(throttle_ms)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for answer in answers:
-            cached, _, data = answer
+            cached, partition, data = answer
+            self._count(partition, data)
             if not self._sent(answer) and self._incremental:
                 continue
             name, topic_id, _ = cached.key
@@ -137,6 +138,12 @@ class ParkedFetch:
                 topics[name, topic_id] = topic
             topic.partitions.append(data)
         return FetchResponse(session_id=self._session.session_id, responses=list(topics.values()))
+
+    def _count(self, partition: Partition | None, data: PartitionData) -> None:
+        if data.error_code:
+            self._context.count_error(data.error_code)
+        elif data.records and partition is not None:
+            self._broker.metrics.topic_bytes_out.add(partition.topic, len(data.records))
 
     def _throttled(self, throttle_ms: int) -> FetchResponse:
         session = self._session

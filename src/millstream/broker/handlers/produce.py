@@ -86,6 +86,9 @@ def produce(broker: Services, request: ProduceRequest, context: RequestContext) 
             )
             for one in data.partition_data
         ]
+        for answer in answers:
+            if answer.error_code:
+                context.count_error(answer.error_code)
         responses.append(_topic_response(data, answers))
     response = ProduceResponse(responses=responses)
     if request.acks == 0:
@@ -203,7 +206,10 @@ def _append(broker: Services, partition: Partition, data: PartitionProduceData) 
                 for index, words in sorted(error.record_errors.items())
             ]
         return answer
-    broker.metrics.records_in += result.last_offset - result.base_offset + 1
+    records = result.last_offset - result.base_offset + 1
+    broker.metrics.records_in += records
+    broker.metrics.topic_records_in.add(partition.topic, records)
+    broker.metrics.topic_bytes_in.add(partition.topic, len(data.records))
     return PartitionProduceResponse(
         index=data.index,
         error_code=ErrorCode.NONE,

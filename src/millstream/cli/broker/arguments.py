@@ -58,6 +58,13 @@ class BrokerOptions:
         False,
         help="TLS, a login and ACLs; prints where the settings of clients are.",
     )
+    metrics: str = _option(
+        "--metrics-port",
+        "",
+        metavar="PORT",
+        help="Serve /metrics, /health and /ready there: PORT for this machine, or HOST:PORT.",
+        show_default=False,
+    )
     log_level: str = _option(
         "--log-level",
         "INFO",

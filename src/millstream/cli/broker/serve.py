@@ -60,7 +60,9 @@ def _start(options: BrokerOptions, data: Path, properties: Mapping[str, object])
     allow_remote, secure = options.allow_remote, options.secure
     listen = options.listen or DEFAULT_LISTEN
     try:
-        return Broker.launch(data, properties, listen, allow_remote=allow_remote, secure=secure)
+        return Broker.launch(
+            data, properties, listen, allow_remote=allow_remote, secure=secure, metrics=options.metrics
+        )
     except ConfigError as error:
         if isinstance(error.__cause__, OSError):  # such as an address in use: the options are not wrong
             raise CommandError(str(error)) from error
@@ -77,7 +79,11 @@ def _ready_line(broker: Broker, data: Path, *, as_json: bool) -> str:
         }
         if broker.client_properties is not None:
             where["client_properties"] = str(broker.client_properties)
+        if broker.metrics_server is not None:
+            where["metrics"] = f"http://{broker.metrics_server.address}/metrics"
         return json.dumps({**where, "pid": os.getpid()})
     shown = broker.address if len(broker.listeners) == 1 else ", ".join(map(str, broker.listeners))
     login = "" if broker.client_properties is None else f", clients use {broker.client_properties}"
+    if broker.metrics_server is not None:
+        login += f", metrics on http://{broker.metrics_server.address}/metrics"
     return f"millstream broker is ready on {shown}{login}, data in {data.absolute()}; Ctrl-C stops it"

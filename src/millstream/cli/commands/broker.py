@@ -19,6 +19,7 @@ def broker(options: BrokerOptions) -> int:
       millstream broker
       millstream broker --data /var/lib/millstream --listen 127.0.0.1:19092
       millstream broker --set num.partitions=4 --set log.retention.hours=24
+      millstream broker --metrics-port 9308
       millstream broker --config server.properties
       millstream broker --json --listen 127.0.0.1:0
     """
