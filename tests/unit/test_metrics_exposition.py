@@ -18,6 +18,7 @@ from millstream.metrics import exposition as exposition_module
 from millstream.metrics.declarations import (
     OTHER,
     BoundedCounts,
+    Labels,
     LatencyHistogram,
     Metric,
     MetricReading,
@@ -30,7 +31,7 @@ COUNTED = Metric("requests_total", "counter", "Requests:\nby \\ client.", ("clie
 
 
 def test_a_parser_reads_back_what_was_written_whatever_the_labels_are() -> None:
-    values = {(label,): number for number, label in enumerate(HOSTILE)}
+    values: dict[Labels, float] = {(label,): number for number, label in enumerate(HOSTILE)}
     families = list(text_string_to_metric_families(exposition([MetricReading(COUNTED, values)]).decode()))
     assert [each.name for each in families] == ["requests", "millstream_metrics_left_out"]
     assert families[0].documentation == COUNTED.help
