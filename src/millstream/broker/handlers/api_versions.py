@@ -51,8 +51,6 @@ def _supported(context: RequestContext) -> list[ApiVersion]:
 def _first_version(api: Api) -> int:
     """Like Kafka 4, list unsupported old versions of Produce: librdkafka compresses only then.
 
-    After the oldest SaslHandshake, messages would follow without Kafka's headers: no client does that now.
+    SaslHandshake is listed from 0, as Kafka does: older librdkafka (2.0, in kcat) logs in only then, with 1.
     """
-    if api is SASL_HANDSHAKE:
-        return 1
     return 0 if api is PRODUCE else api.min_version
