@@ -21,6 +21,7 @@ from millstream.console.web.access import ConsoleAccess
 from millstream.console.web.app import application
 from millstream.console.web.connections import ConsoleConnection
 from millstream.console.web.guards import is_loopback
+from millstream.console.web.handshakes import TlsListener
 from millstream.console.web.tls import TlsFiles, serving_context
 from millstream.settings import Address
 from millstream.terminal.outcome import CommandError, UsageError
@@ -29,7 +30,6 @@ _GRACE_SECONDS: Final = 1
 """For responses being sent when the console stops; requests that wait for brokers end at once."""
 _KEEP_ALIVE_SECONDS: Final = 30
 _MOST_CONNECTIONS: Final = 500
-_HANDSHAKE_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,24 @@ class ConsoleServer(uvicorn.Server):
         )
         config.load()
         self._tls = tls
+        self._tls_listeners: list[TlsListener] = []
         super().__init__(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve these sockets. The base class would wait a minute for each TLS handshake."""
+        """Serve these sockets. The base class would let TLS handshakes wait a minute, any number of them."""
         await super().startup(sockets=[])
-        loop, handshake_s = asyncio.get_running_loop(), None if self._tls is None else _HANDSHAKE_SECONDS
+        loop = asyncio.get_running_loop()
         for listener in sockets or ():
-            self.servers.append(
-                await loop.create_server(
-                    self._connection, sock=listener, ssl=self._tls, ssl_handshake_timeout=handshake_s
-                )
-            )
+            if self._tls is None:
+                self.servers.append(await loop.create_server(self._connection, sock=listener))
+            else:
+                self._tls_listeners.append(TlsListener(listener, self._tls, self._connection))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and end what is being served."""
+        for listener in self._tls_listeners:
+            listener.close()
+        await super().shutdown(sockets)
 
     def _connection(self) -> ConsoleConnection:
         return ConsoleConnection(self.config, self.server_state, self.lifespan.state)
