@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import InputPartition
 
-from millstream import Consumer, TopicPartition
+from millstream import Consumer, Producer, TopicPartition
 from millstream.errors import ConfigError, DataLostError
 from millstream.spark.planning.offsets import Offsets
 from millstream.spark.planning.ranges import OffsetRange
@@ -61,12 +61,12 @@ def test_a_batch_that_starts_behind_the_end_has_lost_something(
     topic = new_topic(partitions=2)
     fill(topic, 5)
     fill(topic, 5, partition=1)
-    start = {"startingOffsets": json.dumps({topic: {"0": 100, "1": 2}})}
+    start = {"startingOffsets": json.dumps({topic: {"0": 100, "1": 0}})}
     for end in ({}, {"endingOffsets": json.dumps({topic: {"0": -1, "1": -1}})}, {"endingTimestamp": "1000"}):
         with pytest.raises(DataLostError, match=rf"{topic}-0 \[5, 100\) \(the log ends at 5\)") as raised:
             plan(topic, **start, **end)
         assert list(raised.value.ranges) == [(topic, 0, 5, 100)]
-    assert plan(topic, **start, failOnDataLoss="false") == [(1, 2, 5)]
+    assert plan(topic, **start, failOnDataLoss="false") == [(1, 0, 5)]
 
 
 def test_a_group_that_stands_behind_the_end_has_lost_something(
@@ -176,6 +176,27 @@ def test_a_time_span_that_ends_before_it_starts(options: dict[str, str], message
     given = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "t", **options}
     with pytest.raises(ConfigError, match=message):
         read_options(given, streaming=False)
+
+
+def test_a_given_end_before_a_given_start(plan: Plan, new_topic: NewTopic, producer: Producer) -> None:
+    """Offsets and times meet once both are looked up: Spark's own source refuses them then, too."""
+    topic = new_topic()
+    for number in range(5):
+        producer.send(topic, b"", partition=0, timestamp=1000 * number)
+    producer.flush()
+    start, end = json.dumps({topic: {"0": 3}}), json.dumps({topic: {"0": 2}})
+    by_partition = json.dumps({topic: {"0": 1000}})
+    for option, time in (("endingTimestamp", "1000"), ("endingOffsetsByTimestamp", by_partition)):
+        with pytest.raises(
+            ConfigError, match=rf"{option} 1000 ends {topic}-0 at offset 1, before the offset 3"
+        ):
+            plan(topic, startingOffsets=start, **{option: time})
+    with pytest.raises(
+        ConfigError, match=r"endingOffsets ends .* at offset 2, .* 3 of startingTimestamp 2500"
+    ):
+        plan(topic, startingTimestamp="2500", endingOffsets=end)
+    assert plan(topic, startingOffsets=start, endingTimestamp="4000") == [(0, 3, 4)]
+    assert plan(topic, startingOffsets=start, endingTimestamp="3000") == []
 
 
 @pytest.mark.parametrize(

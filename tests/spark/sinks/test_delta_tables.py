@@ -39,6 +39,11 @@ def make(path: Path, schema: pa.Schema = ROWS_SCHEMA, **more: Any) -> DeltaTable
     return DeltaTable.create(str(path), Schema.from_arrow(schema), **more)
 
 
+def test_a_table_for_each_topic_is_another_sink() -> None:
+    with pytest.raises(ConfigError, match=r"lake/\{topic\}, use DeltaTopicsSink"):
+        DeltaSink("lake/{topic}")
+
+
 def test_a_table_that_forgets_transactions_is_refused(path: Path) -> None:
     """23: with them it would forget how far the load has come."""
     make(path, configuration={"delta.setTransactionRetentionDuration": "interval 1 days"})

@@ -121,8 +121,7 @@ def batch_ranges(
     start = resolve(options.starting, now, client)
     now = _confirmed(start, now, client)
     end = resolve(options.ending, now, client)
-    if isinstance(options.starting, SpecificOffsets) and isinstance(options.ending, SpecificOffsets):
-        _check_order(start, options.ending.offsets)
+    _check_order(options, start, end, now)
     ranges = ranges_between(start, end)
     losses = [*losses_of_ranges(ranges, now.earliest), *_after_the_end(start, end, now)]
     kept = []
@@ -158,7 +157,22 @@ def _after_the_end(start: Offsets, end: Offsets, now: ClusterOffsets) -> list[Da
     ]
 
 
-def _check_order(start: Offsets, wanted: Offsets) -> None:
-    for each, end in sorted(wanted.items()):
-        if LATEST < end < start[each]:
-            raise ConfigError(f"endingOffsets: {each} ends at {end}, before startingOffsets {start[each]}")
+def _check_order(options: SourceOptions, start: Offsets, end: Offsets, now: ClusterOffsets) -> None:
+    """Refuse an end that was given and lies before the start that was given, as Spark's source does.
+
+    A start after the end of the log is data loss, and a group may have read beyond the end.
+    """
+    starting, ending = options.starting, options.ending
+    if isinstance(starting, NamedOffset) or isinstance(ending, NamedOffset):
+        return
+    for each, last in sorted(end.items()):
+        if last < start[each] <= now.latest[each]:
+            raise ConfigError(
+                f"{_said(ending, each)} ends {each} at offset {last}, before the offset {start[each]} "
+                f"of {_said(starting, each)}: choose a later end"
+            )
+
+
+def _said(bound: SpecificOffsets | SpecificTimestamps, partition: TopicPartition) -> str:
+    """The option, with the time that was given for ``partition``."""
+    return f"{bound.option} {bound.of(partition)}" if isinstance(bound, SpecificTimestamps) else bound.option

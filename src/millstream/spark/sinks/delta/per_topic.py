@@ -44,6 +44,12 @@ _BESIDE: Final = ("_rejected", "_lost")
 """How the tables end that are beside a table of rows."""
 
 
+class _EveryTable(DeltaSink):
+    """What the tables of all topics have in common."""
+
+    _of_topics = True
+
+
 class DeltaTopicsSink:
     """Loads the rows of each topic into a Delta table of its own: ``DeltaTopicsSink("lake/{topic}")``.
 
@@ -61,7 +67,7 @@ class DeltaTopicsSink:
         if self._path.count(TOPIC) != 1:
             raise ConfigError(f"a table for each topic needs {TOPIC} once in its path, not {self._path!r}")
         self._make = partial(DeltaSink, target_file_size=target_file_size, compression=compression)
-        self._every = self._make(self._path)
+        self._every = _EveryTable(self._path, target_file_size=target_file_size, compression=compression)
         """Checks what is the same for all topics, and has the names."""
         self.names = self._every.names
         self._sinks: dict[str, DeltaSink] = {}

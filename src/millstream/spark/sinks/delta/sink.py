@@ -64,6 +64,8 @@ class DeltaSink:
     shared one on a cluster. ``target_file_size`` is in bytes; a cycle with less data writes smaller files.
     """
 
+    _of_topics = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -77,6 +79,8 @@ class DeltaSink:
                 f"a Delta table is kept in a directory, not at {typed}: object stores are not supported yet. "
                 "Mount it, or load into a directory and copy the table"
             )
+        if "{topic}" in typed and not self._of_topics:
+            raise ConfigError(f"for a table of each topic at {typed}, use DeltaTopicsSink")
         if target_file_size < 1:
             raise ConfigError(f"target_file_size must be positive, not {target_file_size}")
         if compression not in COMPRESSIONS:
@@ -175,14 +179,8 @@ class DeltaSink:
         if snapshot is not None:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
             delta_schema.check_partition_columns(snapshot, schema, (), table.directory)
-        return Shape(
-            str(table.directory),
-            schema,
-            partition_by,
-            self._target,
-            self._compression,
-            dict(self._labels[table]),
-        )
+        labels = dict(self._labels[table])
+        return Shape(str(table.directory), schema, partition_by, self._target, self._compression, labels)
 
     def _prepared(self) -> Tables:
         if self._tables is None:
