@@ -19,6 +19,7 @@ SUITES = (
     "groups",
     "tls",
     "scans",
+    "avro",
     "loads",
     "writers",
 )
