@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from millstream.console.console import Console, ConsoleSettings
 from millstream.console.login.login import Login
 from millstream.console.web.access import ConsoleAccess
+from millstream.console.web.proxies import TrustedProxies
 from millstream.console.web.server import ConsoleServer, listen
 from millstream.console.web.tls import TlsFiles, serving_context
 from tests.kafka.logins import settings_of
@@ -194,13 +195,16 @@ def serving(
     tls: TlsFiles | None = None,
     trusts: ssl.SSLContext | None = None,
     local_only: bool = True,
+    proxies: TrustedProxies | None = None,
     **settings: Any,
 ) -> Iterator[Served]:
     """A console that looks at these brokers, until the block ends."""
     listener = listen("127.0.0.1", 0)
     console = Console(ConsoleSettings(servers, refresh_s, client=settings_of(servers), **settings))
     port = listener.getsockname()[1]
-    access = None if login is None else ConsoleAccess(login, port, has_tls=tls is not None)
+    access = None
+    if login is not None:
+        access = ConsoleAccess(login, port, has_tls=tls is not None, proxies=proxies or TrustedProxies())
     context = None if tls is None else serving_context(tls)
     server = ConsoleServer(console, local_only=local_only, access=access, tls=context)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

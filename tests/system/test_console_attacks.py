@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import socket
 import threading
@@ -12,9 +13,11 @@ import pytest
 
 from millstream import EmbeddedBroker
 from millstream.cli import main
+from millstream.console.login import attempts
 from millstream.console.login.login import Login
 from millstream.console.login.users import Users, set_user
 from millstream.console.web import connections
+from millstream.console.web.proxies import TrustedProxies
 from tests.system.console_server import PASSWORD, Browser, Served, serving
 from tests.waiting import SECONDS
 
@@ -117,3 +120,50 @@ def test_users_that_are_not_there_are_no_open_door(
     """A misspelt --users must not start a console that everyone on this machine can read."""
     assert main(["console", "--port", "0", "--users", str(tmp_path / "nobody.json")]) == 2
     assert "holds no users" in capsys.readouterr().err
+
+
+def guesses(served: Served, forwarded: list[str], source: str = "127.0.0.1") -> list[int]:
+    """The answers to wrong tokens that come through a proxy at this address."""
+    statuses = []
+    for hop in forwarded:
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", served.port, timeout=SECONDS, source_address=(source, 0)
+        )
+        try:
+            headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": hop}
+            connection.request("GET", "/api/overview", headers=headers)
+            statuses.append(connection.getresponse().status)
+        finally:
+            connection.close()
+    return statuses
+
+
+def test_behind_a_trusted_proxy_each_client_is_an_address(
+    millstream_broker: EmbeddedBroker, users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a client invents before its own address, or without the proxy, gains no further attempts."""
+    monkeypatch.setattr(attempts, "_FIRST_S", 60.0)
+    monkeypatch.setenv("CONSOLE_TOKEN", "a-token-of-many-characters")
+    login = Login.configured(Users(users), "${env:CONSOLE_TOKEN}")
+    proxies = TrustedProxies.of(["127.0.0.1"])
+    servers = millstream_broker.bootstrap_servers
+    with serving(servers, login=login, local_only=False, proxies=proxies) as served:
+        limited = [401] * 5 + [429] * 2
+        assert guesses(served, [f"198.51.100.{number}, 203.0.113.7" for number in range(7)]) == limited
+        for client, status in (("203.0.113.7", 429), ("203.0.113.8", 303)):
+            browser = Browser(served)
+            form = {"csrf": browser.csrf(), "user": "ann", "password": PASSWORD}
+            assert browser.send("/login", form, X_Forwarded_For=client).status == status, client
+        around = guesses(served, [f"203.0.113.{number}" for number in range(20, 27)], source="127.0.0.2")
+        assert around == limited, "not the proxy"
+
+
+def test_without_a_trusted_proxy_no_header_is_believed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "_FIRST_S", 60.0)
+    for number in range(6):
+        browser = Browser(served)
+        form = {"csrf": browser.csrf(), "user": "ann", "password": "guess"}
+        answer = browser.send("/login", form, X_Forwarded_For=f"203.0.113.{number}")
+    assert answer.status == 429

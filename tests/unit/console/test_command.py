@@ -16,6 +16,7 @@ from millstream.cli import main
         (["--host", "0.0.0.0", "--allow-remote"], "there is no login: add a user"),
         (["--bearer-token", "typed-in-the-open"], "--bearer-token takes a reference"),
         (["--bearer-token", "${env:NOT_SET_AT_ALL}"], "this environment variable is not set"),
+        (["--trusted-proxy", "proxy.example"], "write an address, as 10.0.0.5"),
         (["--tls-key", "key.pem"], "give --tls-certificate as well"),
         (["--tls-certificate", "/nowhere.pem"], "No such file"),
         (["-b", "nowhere"], "--bootstrap-servers 'nowhere'"),

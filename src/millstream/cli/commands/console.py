@@ -16,6 +16,7 @@ from millstream.terminal.outcome import UsageError
 
 if TYPE_CHECKING:
     from millstream.console.login.login import Login
+    from millstream.console.web.proxies import TrustedProxies
     from millstream.console.web.tls import TlsFiles
 
 _PACKAGES: Final = ("starlette", "uvicorn", "jinja2")
@@ -29,6 +30,14 @@ class AccessOptions:
         bool,
         typer.Option("--allow-remote", help="Let other machines connect without TLS, as behind a proxy."),
     ] = False
+    trusted_proxies: Annotated[
+        list[str] | None,
+        repeated(
+            "--trusted-proxy",
+            metavar="ADDRESS[/CIDR]",
+            help="Believe X-Forwarded-For from this proxy or network, when attempts to log in are counted",
+        ),
+    ] = None
     users: UsersFile = None
     bearer_token: Annotated[
         str | None,
@@ -59,6 +68,12 @@ class AccessOptions:
                 f"'millstream console-user add NAME --users {self.users}'"
             )
         return login
+
+    def proxies(self) -> TrustedProxies:
+        """Who is believed."""
+        from millstream.console.web.proxies import TrustedProxies
+
+        return TrustedProxies.of(self.trusted_proxies or ())
 
     def tls(self) -> TlsFiles | None:
         """The files of the certificate; None without TLS."""
@@ -121,6 +136,6 @@ def console(
     typed = client_properties(client.properties, {}, AdminConfig)
     settings = ConsoleSettings(common.servers, refresh, tuple(dict.fromkeys(tables or ())), typed)
     AdminConfig.from_settings(settings.for_clients(), {})
-    remote, login, tls = access.allow_remote, access.login(), access.tls()
-    options = ServeOptions(settings, host, port, remote, login, tls, opens_browser, common.as_json)
+    remote, login, tls, proxies = access.allow_remote, access.login(), access.tls(), access.proxies()
+    options = ServeOptions(settings, host, port, remote, login, tls, proxies, opens_browser, common.as_json)
     serve(options, lambda line: print(line, flush=True))

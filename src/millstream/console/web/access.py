@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millstream.console.errors import ConsoleError
 from millstream.console.login.login import Login, TooManyAttemptsError, Viewer
 from millstream.console.login.sessions import SESSION_SECONDS
+from millstream.console.web.proxies import TrustedProxies
 from millstream.console.web.responses import PageRenderer, ReadableJson, wants_json
 
 LOGIN: Final = "/login"
@@ -63,11 +64,17 @@ class ConsoleAccess:
     login: Login
     port: int
     has_tls: bool = False
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
 
     @property
     def cookie(self) -> str:
         """The name of the session's cookie. Browsers send cookies to all ports of a host."""
         return f"{'__Host-' if self.has_tls else ''}millstream-{self.port}"
+
+    def address(self, request: Request) -> str:
+        """Who sends a request: the peer, or the one that a trusted proxy names."""
+        peer = "" if request.client is None else request.client.host
+        return self.proxies.client(peer, request.headers.getlist("x-forwarded-for"))
 
 
 class AccessGuard:
@@ -100,7 +107,7 @@ class AccessGuard:
     def _viewer(self, request: Request) -> Viewer | None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return self._access.login.by_bearer(token.strip(), _address(request))
+            return self._access.login.by_bearer(token.strip(), self._access.address(request))
         return self._access.login.by_session(request.cookies.get(self._access.cookie, ""))
 
 
@@ -108,6 +115,7 @@ class LoginPages:
     """The page and forms for logging in and out."""
 
     def __init__(self, access: ConsoleAccess, renderer: PageRenderer) -> None:
+        self._access = access
         self._login = access.login
         self._renderer = renderer
         self._cookie = access.cookie
@@ -136,7 +144,7 @@ class LoginPages:
         following = local_path(form.get("next", ""))
         try:
             token = await self._login.log_in(
-                form.get("user", ""), form.get("password", ""), _address(request)
+                form.get("user", ""), form.get("password", ""), self._access.address(request)
             )
         except TooManyAttemptsError as error:
             answer = self._form(following, f"Too many attempts: wait {error.seconds} s.", 429)
@@ -228,7 +236,3 @@ def _ask_for_login(request: Request) -> Response:
 
 def _is_equal(given: str, expected: str) -> bool:
     return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
-
-
-def _address(request: Request) -> str:
-    return "" if request.client is None else request.client.host

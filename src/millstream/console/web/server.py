@@ -9,7 +9,7 @@ import socket
 import ssl
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
@@ -22,6 +22,7 @@ from millstream.console.web.app import application
 from millstream.console.web.connections import ConsoleConnection
 from millstream.console.web.guards import is_loopback
 from millstream.console.web.handshakes import TlsListener
+from millstream.console.web.proxies import TrustedProxies
 from millstream.console.web.tls import TlsFiles, serving_context
 from millstream.settings import Address
 from millstream.terminal.outcome import CommandError, UsageError
@@ -43,6 +44,7 @@ class ServeOptions:
     """Let other machines connect without TLS, through a proxy that has it. A login is required anyway."""
     login: Login | None = None
     tls: TlsFiles | None = None
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     opens_browser: bool = False
     as_json: bool = False
 
@@ -114,7 +116,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
             port = listener.getsockname()[1]
             access = None
             if options.login is not None:
-                access = ConsoleAccess(options.login, port, has_tls=tls is not None)
+                access = ConsoleAccess(options.login, port, has_tls=tls is not None, proxies=options.proxies)
             server = ConsoleServer(console, local_only=is_loopback(options.host), access=access, tls=tls)
             url = f"{'http' if tls is None else 'https'}://{Address(options.host, port)}/"
             announce(_ready_line(url, options))
