@@ -40,7 +40,7 @@ GOOD = sum(is_good(number) for number in [*range(30), *range(100, 130)])
 @pytest.fixture(params=["delta", "postgresql"])
 def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     if request.param == "delta":
-        yield DeltaSite(tmp_path, monkeypatch)
+        yield DeltaSite(str(tmp_path / "lake"), monkeypatch)
         return
     site = PostgresSite(request.getfixturevalue("postgres_url"))
     yield site

@@ -17,20 +17,23 @@ from tests.spark.sinks.conformance import SinkConformance
 
 
 class DeltaSite:
-    """A directory; read with delta-rs, as any user would."""
+    """A directory or an object store; read with delta-rs, as any user would."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.path = directory / "lake" / "orders"
+    def __init__(
+        self, directory: str, monkeypatch: pytest.MonkeyPatch, options: dict[str, str] | None = None
+    ) -> None:
+        self.path = f"{directory}/orders"
         self._monkeypatch = monkeypatch
+        self._options = options
 
     def sink(self) -> Sink:
-        return DeltaSink(self.path)
+        return DeltaSink(self.path, storage_options=self._options)
 
     def rows(self) -> list[dict[str, Any]]:
-        return _read(self.path)
+        return _read(self.path, self._options)
 
     def rejected(self) -> list[dict[str, Any]]:
-        return _read(self.path.with_name("orders_rejected"))
+        return _read(f"{self.path}_rejected", self._options)
 
     @contextmanager
     def _instead(self, *, done: bool, fails: bool) -> Iterator[None]:
@@ -66,14 +69,14 @@ class DeltaSite:
             yield
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    if not DeltaTable.is_deltatable(str(path)):
+def _read(path: str, options: dict[str, str] | None) -> list[dict[str, Any]]:
+    if not DeltaTable.is_deltatable(path, options):
         return []
-    rows: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).scan()).to_pylist()
+    rows: list[dict[str, Any]] = pa.table(DeltaTable(path, storage_options=options).scan()).to_pylist()
     return rows
 
 
 class TestDelta(SinkConformance):
     @pytest.fixture
     def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSite:
-        return DeltaSite(tmp_path, monkeypatch)
+        return DeltaSite(str(tmp_path / "lake"), monkeypatch)

@@ -265,7 +265,7 @@ def test_many_partitions_hold_no_more_in_memory_than_one(path: Path, monkeypatch
     """Each of up to 64 open files has a row group of its own under way."""
     batch = rows_batch("orders", 0, range(500), "run")
     monkeypatch.setattr(delta_files, "_MOST_BYTES", 3 * batch.nbytes)
-    shape = delta_files.Shape(str(path), ROWS_SCHEMA, ("_partition",))
+    shape = delta_files.Shape(path, ROWS_SCHEMA, ("_partition",))
     writer = delta_files.TableWriter(shape, "tag")
     for partition in range(20):
         writer.write(rows_batch("orders", partition, range(500), "run"))

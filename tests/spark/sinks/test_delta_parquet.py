@@ -30,7 +30,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(path: Path, *batches: pa.RecordBatch) -> list[DataFile]:
-    writer = TableWriter(Shape(str(path), batches[0].schema), "tag")
+    writer = TableWriter(Shape(path, batches[0].schema), "tag")
     for batch in batches:
         writer.write(batch)
     return writer.finish()

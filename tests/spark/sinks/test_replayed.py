@@ -31,7 +31,7 @@ def site(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[DeltaSite | PostgresSite]:
     if request.param == "delta":
-        yield DeltaSite(tmp_path, monkeypatch)
+        yield DeltaSite(str(tmp_path / "lake"), monkeypatch)
         return
     site = PostgresSite(request.getfixturevalue("postgres_url"))
     yield site
@@ -88,7 +88,7 @@ def files(site: Site) -> set[str]:
     if isinstance(site, PostgresSite):
         return site.tables()
     assert isinstance(site, DeltaSite)
-    return {path.name for path in site.path.parent.rglob("*.parquet")}
+    return {path.name for path in Path(site.path).parent.rglob("*.parquet")}
 
 
 def test_a_step_that_fails_leaves_nothing_behind(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,8 @@ class SinkAddress:
     """Client settings of the brokers that are read from."""
     target_file_size: int | None = None
     """In bytes; given only to kinds that have files."""
+    storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """How an object store is reached; given only to kinds that have files."""
 
     @property
     def rest(self) -> str:
@@ -63,7 +65,8 @@ class SinkKind:
     on_brokers: bool = False
     """Whether the sink is on the brokers that are read from: commands then check first that they answer."""
     has_files: bool = False
-    """Whether the sink writes files: it then takes ``target_file_size``, and reports count the files."""
+    """Whether the sink writes files: it then takes ``target_file_size`` and ``storage_options``, and reports
+    count the files."""
 
     @property
     def prefix(self) -> str:
@@ -72,7 +75,11 @@ class SinkKind:
 
 
 def sink_for(
-    address: str, topics: Sequence[str], settings: Mapping[str, object], target_file_size: int | None = None
+    address: str,
+    topics: Sequence[str],
+    settings: Mapping[str, object],
+    target_file_size: int | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Sink:
     """Construct the sink at ``address``; the parameters are those of ``SinkAddress``.
 
@@ -84,12 +91,22 @@ def sink_for(
             f"target_file_size is for sinks with files, and {kind.usage} has none: leave it out",
             setting="target_file_size",
         )
-    return kind.make(SinkAddress(address, topics, settings, target_file_size))
+    if storage_options and not kind.has_files:
+        raise ConfigError(
+            f"storage options are for sinks with files, and {kind.usage} has none: leave them out"
+        )
+    return kind.make(SinkAddress(address, topics, settings, target_file_size, storage_options or {}))
 
 
-def missing_table(address: str, sink: Sink, settings: Mapping[str, object]) -> str | None:
+def missing_table(
+    address: str,
+    sink: Sink,
+    settings: Mapping[str, object],
+    storage_options: Mapping[str, object] | None = None,
+) -> str | None:
     """Why there is no table at ``address`` and what to check; None where it exists or may exist."""
-    return kind_of(address).missing(SinkAddress(address, (), settings), sink)
+    found = SinkAddress(address, (), settings, storage_options=storage_options or {})
+    return kind_of(address).missing(found, sink)
 
 
 def kind_of(address: str) -> SinkKind:

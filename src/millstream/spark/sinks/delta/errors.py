@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from millstream.spark.sinks.base import SinkError, SinkRefusedError
+from millstream.spark.sinks.base import SinkError, SinkRefusedError, SinkUnavailableError
 
 TROUBLE: Final = (OSError, DeltaError, pa.ArrowException)
 """What reading and writing the files of a table may raise."""
@@ -21,18 +21,57 @@ _NUMBER: Final = re.compile(r"(?:os error |errno |code: )(\d+)", re.IGNORECASE)
 _REFUSED: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MOST_CHARACTERS: Final = 500
+_OF_STORES: Final[tuple[tuple[re.Pattern[str], type[SinkError], str, str], ...]] = (
+    (
+        re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist"),
+        SinkRefusedError,
+        "there is no such bucket",
+        "Create it, or correct its name, the region or the endpoint",
+    ),
+    (
+        re.compile(
+            r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|InvalidToken|ExpiredToken"
+            r"|40[13] (?:Forbidden|Unauth)"
+        ),
+        SinkRefusedError,
+        "the store refuses the credentials",
+        "Check them (storage_options, or the environment) and what they permit",
+    ),
+    (
+        re.compile(
+            r"error sending request|tcp connect error|dns error|error trying to connect", re.IGNORECASE
+        ),
+        SinkUnavailableError,
+        "the store cannot be reached",
+        "Check the endpoint and the network; running again is safe",
+    ),
+    (
+        re.compile(r"(?:500 Internal|502 Bad|503 S|504 G|429 T)|SlowDown|InternalError"),
+        SinkUnavailableError,
+        "the store is overloaded or failing",
+        "Running again is safe",
+    ),
+)
+"""Errors of object stores by their text: what the error is, and the remedy."""
 
 
 def failed(what: str, error: Exception, remedy: str = "") -> SinkError:
     """The error to raise. ``what`` names the table and the failed operation; ``remedy`` is the advice where
     the error's number suggests none.
     """
-    kind = SinkRefusedError if number_of(error) in _REFUSED else SinkError
+    kind: type[SinkError] = SinkRefusedError if number_of(error) in _REFUSED else SinkError
+    for sign, of_store, _, _ in _OF_STORES:
+        if sign.search(str(error)):
+            kind = of_store
+            break
     return kind(words(what, error, remedy))
 
 
 def words(what: str, error: Exception, remedy: str = "") -> str:
     """The message: what failed, why, and what to do."""
+    for sign, _, why, advice in _OF_STORES:
+        if sign.search(str(error)):
+            return f"{what}: {why}. {advice}"
     return ". ".join(filter(None, (f"{what}: {said(error)}", _remedy(number_of(error)) or remedy)))
 
 

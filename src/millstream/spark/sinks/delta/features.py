@@ -7,12 +7,12 @@ generated column, map a name) happens. A table that depends on it is refused.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 from deltalake import DeltaTable
 
 from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.delta.places.place import Place
 
 RETENTION: Final = "delta.setTransactionRetentionDuration"
 _HARMLESS: Final = frozenset(
@@ -45,7 +45,7 @@ _OF_COLUMNS: Final = {
 }
 
 
-def check_features(handle: DeltaTable, directory: Path) -> None:
+def check_features(handle: DeltaTable, directory: Place) -> None:
     """Raise SinkError for a table that a load must not write to."""
     settings = handle.metadata().configuration
     if RETENTION in settings:

@@ -1,8 +1,7 @@
-"""The sink kind ``delta:DIR``: a Delta table in a directory, or one for each topic."""
+"""The sink kind ``delta:DIR``: a Delta table in a directory or an object store, or one for each topic."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ConfigError
@@ -12,6 +11,7 @@ from millstream.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from millstream.spark.sinks.base import Sink
+    from millstream.spark.sinks.delta.places.place import Place
 
 
 _TOPIC: Final = "{topic}"
@@ -19,7 +19,7 @@ _TOPIC: Final = "{topic}"
 
 def _make(address: SinkAddress) -> Sink:
     if not address.rest:
-        raise ConfigError("delta: needs a directory: delta:lake/orders")
+        raise ConfigError("delta: needs a directory or a URL: delta:lake/orders, delta:s3://bucket/orders")
     require("deltalake", "spark")
     from millstream.spark.sinks.delta.sink import TARGET_FILE_SIZE, DeltaSink
 
@@ -27,8 +27,8 @@ def _make(address: SinkAddress) -> Sink:
     if _TOPIC in address.rest:
         from millstream.spark.sinks.delta.per_topic import DeltaTopicsSink
 
-        return DeltaTopicsSink(address.rest, target_file_size=size)
-    return DeltaSink(address.rest, target_file_size=size)
+        return DeltaTopicsSink(address.rest, storage_options=address.storage_options, target_file_size=size)
+    return DeltaSink(address.rest, storage_options=address.storage_options, target_file_size=size)
 
 
 def _missing(address: SinkAddress, sink: Sink) -> str | None:
@@ -37,16 +37,23 @@ def _missing(address: SinkAddress, sink: Sink) -> str | None:
 
         found = isinstance(sink, DeltaTopicsSink) and sink.topics()
         return None if found else f"there is no table {address.text} of any topic: check the directory"
-    table = Path(address.rest)
+    from millstream.spark.sinks.delta.places.place import place_of
+
+    table = place_of(address.rest, address.storage_options)
     if _is_table(table) or _is_table(table.with_name(f"{table.name}_rejected")):
         return None
     beside = [path.name for path in table.parent.glob("*") if _is_table(path)]
-    hint = did_you_mean(table.name, beside, show=lambda near: f"delta:{table.with_name(near)}")
+    hint = did_you_mean(table.name, beside, show=lambda near: f"delta:{_beside(address.rest, near)}")
     return f"there is no table {address.text}: {hint or 'check the directory'}"
 
 
-def _is_table(path: Path) -> bool:
+def _is_table(path: Place) -> bool:
     return (path / "_delta_log").is_dir()
+
+
+def _beside(typed: str, name: str) -> str:
+    parent, slash, _ = typed.rstrip("/").rpartition("/")
+    return f"{parent}{slash}{name}"
 
 
 DELTA: Final = SinkKind("delta:DIR", _make, _missing, has_files=True)

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
 from millstream.spark.sinks.base import SinkError
+from millstream.spark.sinks.delta.parquet.files import DataFile
+from millstream.spark.sinks.delta.places.place import Place, readable
 
 LOG: Final = "_delta_log"
 _ATTEMPTS: Final = 5
+_CLOCKS_SECONDS: Final = 3_600.0
+"""How far the clocks of machines that share a place may differ."""
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 
@@ -39,12 +42,12 @@ class Restore:
     """Which version it restored: by ``version``, or by time."""
 
 
-def commit_path(directory: Path, version: int) -> Path:
+def commit_path(directory: Place, version: int) -> Place:
     """The file that holds one commit."""
     return directory / LOG / f"{version:020d}.json"
 
 
-def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
+def read_commit(directory: Place, version: int) -> list[dict[str, Any]] | None:
     """The actions of one commit; None where there is no such commit, or it was cleaned up."""
     try:
         text = commit_path(directory, version).read_text()
@@ -53,7 +56,7 @@ def read_commit(directory: Path, version: int) -> list[dict[str, Any]] | None:
     return [json.loads(line) for line in text.splitlines() if line]
 
 
-def newest_version(directory: Path) -> int:
+def newest_version(directory: Place) -> int:
     """The greatest version of a commit or checkpoint in the log; -1 without any."""
     found = [
         int(match[1])
@@ -67,7 +70,7 @@ def newest_version(directory: Path) -> int:
 class LogView:
     """The transactions of a table up to ``version``, kept up to date by ``refresh``."""
 
-    directory: Path
+    directory: Place
     version: int = -1
     table_id: str = ""
     transactions: dict[str, int] = field(default_factory=dict)
@@ -137,8 +140,8 @@ class LogView:
                 self.transactions[row["appId"]] = int(row["version"])
         self.version, self._searched_from = latest, latest + 1
 
-    def _checkpoints(self) -> dict[int, list[Path]]:
-        found: dict[int, list[Path]] = {}
+    def _checkpoints(self) -> dict[int, list[Place]]:
+        found: dict[int, list[Place]] = {}
         for path in (self.directory / LOG).iterdir():
             if match := _CHECKPOINT.fullmatch(path.name):
                 found.setdefault(int(match[1]), []).append(path)
@@ -158,7 +161,7 @@ class LogView:
         self._searched_from = min(self._searched_from, version)
 
 
-def named_files(directory: Path, since: float = 0.0) -> set[str]:
+def named_files(directory: Place, since: float = 0.0) -> set[str]:
     """Every data file that a commit or checkpoint of the log names, removed files included.
 
     Log files from before ``since`` (Unix time in seconds) are not read: they cannot name newer data files.
@@ -171,7 +174,15 @@ def named_files(directory: Path, since: float = 0.0) -> set[str]:
     return _named(directory, since)
 
 
-def _named(directory: Path, since: float) -> set[str]:
+def is_named(directory: Place, files: Sequence[DataFile]) -> bool:
+    """Whether any version of the table names one of these files, including older versions."""
+    if not (directory / LOG).is_dir():
+        return False
+    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
+    return not named_files(directory, since).isdisjoint(file.path for file in files)
+
+
+def _named(directory: Place, since: float) -> set[str]:
     named: set[str] = set()
     for path in (directory / LOG).iterdir():
         if since and path.stat().st_mtime < since:
@@ -186,16 +197,16 @@ def _named(directory: Path, since: float) -> set[str]:
     return named
 
 
-def _complete(paths: list[Path]) -> bool:
+def _complete(paths: list[Place]) -> bool:
     """Whether a checkpoint has all its parts: their number is in each file's name."""
     parts = paths[0].name.split(".")
     return len(parts) == 3 or len(paths) == int(parts[3])
 
 
-def _structs(path: Path, column: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _structs(path: Place, column: str, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """The actions of one kind in a checkpoint, with some of their fields."""
     wanted = [f"{column}.{name}" for name in fields]
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(readable(path)) as file:
         if column not in file.schema_arrow.names:
             return
         for batch in file.iter_batches(columns=wanted):

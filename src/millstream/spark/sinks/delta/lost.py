@@ -51,7 +51,7 @@ class LostRanges:
             new = [one for one in lost if _key(one) not in known]
             if not new:
                 return None
-            writer = TableWriter(Shape(str(self._table.directory), SCHEMA), cycle_id)
+            writer = TableWriter(Shape(self._table.directory, SCHEMA), cycle_id)
             writers.append(writer)
             writer.write(_batch(group_id, cycle_id, new))
             return CommitPlan(writer.finish())

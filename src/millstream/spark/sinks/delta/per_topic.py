@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +33,9 @@ from millstream.spark.sinks.base import (
     TaskWriter,
     Written,
 )
+from millstream.spark.sinks.delta.errors import explained
 from millstream.spark.sinks.delta.log import LOG
+from millstream.spark.sinks.delta.places.place import place_of
 from millstream.spark.sinks.delta.sink import TARGET_FILE_SIZE, DeltaSink
 from millstream.spark.sinks.delta.steps import conflict
 
@@ -60,14 +62,21 @@ class DeltaTopicsSink:
         self,
         path: str | os.PathLike[str],
         *,
+        storage_options: Mapping[str, object] | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         compression: str = "snappy",
     ) -> None:
         self._path = os.fspath(path)
         if self._path.count(TOPIC) != 1:
             raise ConfigError(f"a table for each topic needs {TOPIC} once in its path, not {self._path!r}")
-        self._make = partial(DeltaSink, target_file_size=target_file_size, compression=compression)
-        self._every = _EveryTable(self._path, target_file_size=target_file_size, compression=compression)
+        self._options = storage_options
+        given: dict[str, Any] = {
+            "storage_options": storage_options,
+            "target_file_size": target_file_size,
+            "compression": compression,
+        }
+        self._make: Callable[[str], DeltaSink] = partial(DeltaSink, **given)
+        self._every = _EveryTable(self._path, **given)
         """Checks what is the same for all topics, and has the names."""
         self.names = self._every.names
         self._sinks: dict[str, DeltaSink] = {}
@@ -105,9 +114,24 @@ class DeltaTopicsSink:
     def topics(self) -> list[str]:
         """The topics that have a table, of any load."""
         before, after = self._path.removeprefix("file://").split(TOPIC)
+        if "://" in before:
+            return [one for one in self._stored(before, after) if after or not one.endswith(_BESIDE)]
         found = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}/{LOG}")
         names = [one[len(before) : len(one) - len(after) - len(LOG) - 1] for one in found]
         return sorted(one for one in names if after or not one.endswith(_BESIDE))
+
+    def _stored(self, before: str, after: str) -> list[str]:
+        """The names in an object store that make a table of the path."""
+        parent, _, head = before.rpartition("/")
+        tail, _, rest = after.partition("/")
+        beside = place_of(f"{parent}/{TOPIC}", self._options).parent
+        with explained(f"the tables at {self.name} cannot be listed"):
+            return sorted(
+                path.name[len(head) : len(path.name) - len(tail)]
+                for path in beside.glob("*")
+                if path.name.startswith(head) and path.name.endswith(tail)
+                if ((path / rest if rest else path) / LOG).is_dir()
+            )
 
     # -- before a load
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from millstream.model import TopicPartition
 from millstream.spark.sinks.base import Position, SinkError, Standing
 from millstream.spark.sinks.delta.errors import explained
 from millstream.spark.sinks.delta.parquet.columns import Labels
+from millstream.spark.sinks.delta.places.place import Place
 from millstream.spark.sinks.delta.progress import partition_of
 from millstream.spark.sinks.delta.replace import Remover, RowsToDelete, rows_to_delete
 from millstream.spark.sinks.delta.table import DeltaSnapshot
@@ -23,7 +23,7 @@ Deletions = Mapping[TopicPartition, RowsToDelete]
 
 
 def repaired_rows(
-    rejected: DeltaSnapshot, directory: Path, positions: Sequence[Position], labels: Labels
+    rejected: DeltaSnapshot, directory: Place, positions: Sequence[Position], labels: Labels
 ) -> Deletions:
     """The rejected rows at these positions, as they are in this version."""
     rows = rows_to_delete(positions, labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -23,6 +22,7 @@ from millstream.spark.sinks.delta.parquet.reading import (
     stored,
     stored_columns,
 )
+from millstream.spark.sinks.delta.places.place import Place
 from millstream.spark.sinks.delta.table import ActiveFile, DeltaSnapshot
 
 
@@ -81,7 +81,7 @@ class Remover:
     """Deletes rows of one table. Kept over the attempts of one commit, so no file is rewritten twice."""
 
     def __init__(
-        self, directory: Path, rows: Mapping[TopicPartition, RowsToDelete], tag: str, compression: str
+        self, directory: Place, rows: Mapping[TopicPartition, RowsToDelete], tag: str, compression: str
     ) -> None:
         self._directory = directory
         self._compression = compression
@@ -164,7 +164,7 @@ class Remover:
         if not self._holds(file):
             return None
         kept = stored_columns(file, self._directory, self._columns)
-        writer = TableWriter(Shape(str(self._directory), kept, compression=self._compression), self._tag)
+        writer = TableWriter(Shape(self._directory, kept, compression=self._compression), self._tag)
         try:
             for batch in stored(file, self._directory, kept):
                 writer.write(batch.filter(pc.invert(self._mask(batch, file))))
@@ -199,7 +199,7 @@ def _column(batch: pa.RecordBatch, file: ActiveFile, name: str) -> pa.Array:
     return pa.repeat(pa.scalar(file.least[name]), batch.num_rows)
 
 
-def refuse_append_only(snapshot: DeltaSnapshot, directory: Path) -> None:
+def refuse_append_only(snapshot: DeltaSnapshot, directory: Place) -> None:
     """Raise where no row may be deleted from the table."""
     if snapshot.handle.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
         raise SinkError(
@@ -209,7 +209,7 @@ def refuse_append_only(snapshot: DeltaSnapshot, directory: Path) -> None:
         )
 
 
-def _refuse_odd_names(directory: Path, files: list[ActiveFile]) -> None:
+def _refuse_odd_names(directory: Place, files: list[ActiveFile]) -> None:
     odd = [file.path for file in files if not file.can_be_removed]
     if odd:
         raise SinkError(
@@ -219,7 +219,7 @@ def _refuse_odd_names(directory: Path, files: list[ActiveFile]) -> None:
         )
 
 
-def _refuse_deletion_vectors(snapshot: DeltaSnapshot, directory: Path, files: list[ActiveFile]) -> None:
+def _refuse_deletion_vectors(snapshot: DeltaSnapshot, directory: Place, files: list[ActiveFile]) -> None:
     if not has_deletion_vectors(snapshot):
         return
     marked: list[str] = pa.table(snapshot.handle.deletion_vectors())["filepath"].to_pylist()

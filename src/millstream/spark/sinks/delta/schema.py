@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,8 +14,9 @@ from deltalake.exceptions import DeltaError
 
 from millstream.spark.sinks.base import SchemaConflictError, SinkError, label_column, positions_among
 from millstream.spark.sinks.delta.errors import TROUBLE, failed
-from millstream.spark.sinks.delta.parquet.files import DataFile, sync
+from millstream.spark.sinks.delta.parquet.files import DataFile
 from millstream.spark.sinks.delta.parquet.partitions import supported
+from millstream.spark.sinks.delta.places.place import Place, delta_options, sync
 from millstream.spark.sinks.delta.table import DeltaSnapshot, Table
 from millstream.spark.sinks.partitioning import DERIVED, require_same, spelled, spelled_in
 
@@ -28,7 +28,13 @@ _ATTEMPTS: Final = 5
 def create(table: Table, schema: Schema, partition_by: Sequence[str] = ()) -> DeltaSnapshot:
     """Create a table, unless another driver has just done so."""
     try:
-        DeltaTable.create(str(table.directory), schema=schema, partition_by=list(partition_by), mode="ignore")
+        DeltaTable.create(
+            str(table.directory),
+            schema=schema,
+            partition_by=list(partition_by),
+            mode="ignore",
+            storage_options=delta_options(table.directory),
+        )
     except TROUBLE as error:
         if (snapshot := table.look()) is not None:  # another driver was faster
             return snapshot
@@ -41,7 +47,7 @@ def create(table: Table, schema: Schema, partition_by: Sequence[str] = ()) -> De
     return snapshot
 
 
-def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
+def delta_schema(schema: pa.Schema, directory: Place) -> Schema:
     """The columns as Delta's types; raises SchemaConflictError for what Delta does not support."""
     bad = [name for name in schema.names if _FORBIDDEN.search(name)]
     if bad:
@@ -63,7 +69,7 @@ def delta_schema(schema: pa.Schema, directory: Path) -> Schema:
         ) from error
 
 
-def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory: Path) -> None:
+def check_partitioning(schema: pa.Schema, partition_by: Sequence[str], directory: Place) -> None:
     """Raise SchemaConflictError where a table cannot be partitioned by these columns."""
     for name in partition_by:
         if name not in schema.names:
@@ -86,7 +92,7 @@ def partitioned_by(snapshot: DeltaSnapshot) -> tuple[str, ...]:
 
 
 def check_partition_columns(
-    snapshot: DeltaSnapshot, schema: pa.Schema, partition_by: Sequence[str], directory: Path
+    snapshot: DeltaSnapshot, schema: pa.Schema, partition_by: Sequence[str], directory: Place
 ) -> None:
     """Raise SinkError where the load would partition the table in another way than it is, SchemaConflictError
     where it lacks a column that the table is partitioned by. An empty ``partition_by`` accepts the table's.
@@ -103,7 +109,7 @@ def check_partition_columns(
         )
 
 
-def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list[Field]:
+def missing_columns(handle: DeltaTable, wanted: Schema, directory: Place) -> list[Field]:
     """The columns that the table lacks; raises SchemaConflictError for those that do not fit."""
     there = {column.name: column for column in handle.schema().fields}
     lower = {name.lower(): name for name in there}
@@ -130,7 +136,7 @@ def missing_columns(handle: DeltaTable, wanted: Schema, directory: Path) -> list
     return missing
 
 
-def check_files(snapshot: DeltaSnapshot, wanted: Schema, files: Iterable[DataFile], directory: Path) -> None:
+def check_files(snapshot: DeltaSnapshot, wanted: Schema, files: Iterable[DataFile], directory: Place) -> None:
     """Raise where the table was changed so that files with these columns no longer fit."""
     missing = missing_columns(snapshot.handle, wanted, directory)
     if missing:

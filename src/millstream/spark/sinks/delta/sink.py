@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from millstream.spark.sinks.base import (
 )
 from millstream.spark.sinks.delta import schema as delta_schema
 from millstream.spark.sinks.delta.errors import TROUBLE, explained
-from millstream.spark.sinks.delta.log import LOG, named_files, newest_version
+from millstream.spark.sinks.delta.log import is_named, newest_version
 from millstream.spark.sinks.delta.lost import LostRanges
 from millstream.spark.sinks.delta.output import DeltaWriter
 from millstream.spark.sinks.delta.parquet.files import DataFile, Shape, missing_files, remove, unpack
@@ -43,6 +42,7 @@ from millstream.spark.sinks.delta.parquet.reading import (
     read_batches,
     read_ordered,
 )
+from millstream.spark.sinks.delta.places.place import beside, identity, place_of
 from millstream.spark.sinks.delta.progress import application, encode, pinned
 from millstream.spark.sinks.delta.readmit import Deletions, refuse_half_replaced, repaired_rows
 from millstream.spark.sinks.delta.replace import Remover, refuse_append_only, rows_to_delete
@@ -52,16 +52,15 @@ from millstream.spark.sinks.delta.table import CommitPlan, DeltaSnapshot, Table
 log = logging.getLogger("millstream.spark")
 
 TARGET_FILE_SIZE: Final = 128 << 20
-_CLOCKS_SECONDS: Final = 3_600.0
-"""How far the clocks of machines that share a directory may differ."""
 COMPRESSIONS: Final = ("snappy", "zstd", "lz4", "gzip", "none")
 
 
 class DeltaSink:
     """Loads rows into the Delta table at ``path``, and creates the table if it is missing.
 
-    ``path`` is a directory that the driver and all tasks see under the same name: any on one machine, a
-    shared one on a cluster. ``target_file_size`` is in bytes; a cycle with less data writes smaller files.
+    ``path`` is a directory that the driver and all tasks see under the same name, or a URL of an object store
+    (``s3://bucket/orders``), which ``storage_options`` say how to reach, and the environment where they do
+    not. ``target_file_size`` is in bytes; a cycle with less data writes smaller files.
     """
 
     _of_topics = False
@@ -70,15 +69,11 @@ class DeltaSink:
         self,
         path: str | os.PathLike[str],
         *,
+        storage_options: Mapping[str, object] | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         compression: str = "snappy",
     ) -> None:
         typed = os.fspath(path)
-        if "://" in typed and not typed.startswith("file://"):
-            raise ConfigError(
-                f"a Delta table is kept in a directory, not at {typed}: object stores are not supported yet. "
-                "Mount it, or load into a directory and copy the table"
-            )
         if "{topic}" in typed and not self._of_topics:
             raise ConfigError(f"for a table of each topic at {typed}, use DeltaTopicsSink")
         if target_file_size < 1:
@@ -86,14 +81,14 @@ class DeltaSink:
         if compression not in COMPRESSIONS:
             raise ConfigError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
         self._typed = typed
-        self._directory = Path(typed.removeprefix("file://")).absolute()
-        self.names = (f"delta:{self._directory.resolve()}", f"delta:{typed}")
+        self._directory = place_of(typed, storage_options)
+        self.names = (f"delta:{identity(self._directory)}", f"delta:{typed}")
         self._target = target_file_size
         self._compression = compression
         self._tables: Tables | None = None
         self._rows = Table(self._directory)
-        self._rejected = Table(_beside(self._directory, "_rejected"))
-        self._lost = LostRanges(Table(_beside(self._directory, "_lost")))
+        self._rejected = Table(beside(self._directory, "_rejected"))
+        self._lost = LostRanges(Table(beside(self._directory, "_lost")))
         self._labels: dict[Table, dict[TopicPartition, str]] = {self._rows: {}, self._rejected: {}}
         """Of both tables, as ``standing`` last read them."""
         self._columns: dict[Table, Schema] = {}
@@ -180,7 +175,7 @@ class DeltaSink:
             partition_by = tuple(snapshot.handle.metadata().partition_columns)
             delta_schema.check_partition_columns(snapshot, schema, (), table.directory)
         labels = dict(self._labels[table])
-        return Shape(str(table.directory), schema, partition_by, self._target, self._compression, labels)
+        return Shape(table.directory, schema, partition_by, self._target, self._compression, labels)
 
     def _prepared(self) -> Tables:
         if self._tables is None:
@@ -262,9 +257,10 @@ class DeltaSink:
     def abandon(self, cycle_id: str, written: Iterable[Written]) -> None:
         try:
             for table, files in zip((self._rows, self._rejected), unpack(written), strict=True):
-                if files and not _is_named(table.directory, files):
+                if files and not is_named(table.directory, files):
                     for file in files:
-                        remove(table.directory, file.path)
+                        if file.path not in table.unsettled:
+                            remove(table.directory, file.path)
         except (SinkError, *TROUBLE, ValueError) as error:
             log.warning("files of cycle %s are left to vacuum: %s", cycle_id, error)
 
@@ -384,15 +380,3 @@ def _transact(table: Table, decide: Callable[[DeltaSnapshot], CommitPlan | None]
 
 def _progress(snapshot: DeltaSnapshot | None, name: str) -> Progress | None:
     return None if snapshot is None else snapshot.progress(name)
-
-
-def _beside(directory: Path, suffix: str) -> Path:
-    return directory.with_name(directory.name + suffix)
-
-
-def _is_named(directory: Path, files: Iterable[DataFile]) -> bool:
-    """Whether any version of the table names one of these files, including older versions."""
-    if not (directory / LOG).is_dir():
-        return False
-    since = min(file.modified_ms for file in files) / 1000 - _CLOCKS_SECONDS
-    return not named_files(directory, since).isdisjoint(file.path for file in files)

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -29,8 +28,10 @@ from millstream.spark.sinks.delta import progress as delta_progress
 from millstream.spark.sinks.delta.errors import TROUBLE, failed, words
 from millstream.spark.sinks.delta.features import check_features
 from millstream.spark.sinks.delta.log import LOG, LogView, Restore, commit_path, newest_version, read_commit
-from millstream.spark.sinks.delta.parquet.files import DataFile, sync
+from millstream.spark.sinks.delta.parquet.files import DataFile
 from millstream.spark.sinks.delta.parquet.partitions import text
+from millstream.spark.sinks.delta.places.place import Place, delta_options, fingerprint, sync
+from millstream.spark.sinks.delta.places.remote import RemotePath
 
 log = logging.getLogger("millstream.spark")
 
@@ -65,7 +66,7 @@ class ActiveFile:
         """Whether delta-rs quotes it as the writer did: readers compare quoted paths."""
         return quote(self.name, safe=_UNQUOTED) == self.path
 
-    def where(self, directory: Path) -> Path:
+    def where(self, directory: Place) -> Place:
         return directory / self.name.removeprefix("file://")
 
     def bounds(self, column: str) -> tuple[Any, Any] | None:
@@ -157,26 +158,30 @@ class _Kept(threading.local):
     """What one thread keeps of a table: handles are updated in place, so threads cannot share one."""
 
     handle: DeltaTable | None = None
-    seen: tuple[int, int, int] | None = None
+    seen: tuple[object, ...] | None = None
     log_view: LogView | None = None
 
 
 class Table:
-    """A Delta table in a directory."""
+    """A Delta table in a place."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Place) -> None:
         self.directory = directory
         self._kept = _Kept()
+        self.unsettled: set[str] = set()
+        """Files of commits to an object store that may still arrive there: they must not be deleted."""
 
     @property
     def exists(self) -> bool:
-        return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(str(self.directory))
+        return (self.directory / LOG).is_dir() and DeltaTable.is_deltatable(
+            str(self.directory), delta_options(self.directory)
+        )
 
     def look(self) -> DeltaSnapshot | None:
         """A snapshot of the newest version, or None without a table; valid until this thread's next call."""
-        if not (self.directory / LOG).is_dir():
-            return None
         try:
+            if not (self.directory / LOG).is_dir():
+                return None
             handle = self._handle()
         except TableNotFoundError:
             return None
@@ -194,25 +199,24 @@ class Table:
         if handle is not None and self._kept.seen == self._newest_commit(handle):
             handle.update_incremental()
         else:
-            handle = DeltaTable(str(self.directory))
+            handle = self._open()
         self._kept.handle, self._kept.seen = handle, self._newest_commit(handle)
         return handle
 
-    def _newest_commit(self, handle: DeltaTable) -> tuple[int, int, int] | None:
+    def _newest_commit(self, handle: DeltaTable) -> tuple[object, ...] | None:
         """Identifies the file of the handle's last commit: another file of that name is another table's."""
-        try:
-            found = commit_path(self.directory, handle.version()).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return fingerprint(commit_path(self.directory, handle.version()))
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(str(self.directory), version, delta_options(self.directory))
 
     def restored_to(self, restore: Restore) -> DeltaTable:
         """The version that a restore went back to."""
         version = restore.parameters.get("version")
         try:
             if version is not None:
-                return DeltaTable(str(self.directory), version=int(version))
-            handle = DeltaTable(str(self.directory), version=restore.version - 1)
+                return self._open(int(version))
+            handle = self._open(restore.version - 1)
             handle.load_as_version(_moment(restore.parameters))
         except (DeltaError, OSError, KeyError, ValueError) as error:
             raise SinkError(
@@ -235,6 +239,7 @@ class Table:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         attempt = 0
         certain = True
+        change: CommitPlan | None = None
         try:
             while (change := decide(snapshot := self._look_again())) is not None:
                 certain = False  # until the log was read: an interrupt may come at any time
@@ -246,6 +251,8 @@ class Table:
         except BaseException as error:
             if certain or isinstance(error, NotCommittedError):
                 undo()
+            elif change is not None and isinstance(self.directory, RemotePath):
+                self.unsettled.update(file.path for file in change.add)
             raise
         undo()
         return False
@@ -287,8 +294,10 @@ class Table:
         if actions is None:
             what = f"a commit to the Delta table {self.directory}"
             done = f"{what} was reported as done, but is not in the log"
-            # A commit that is not there may have been cleaned up after later commits.
-            certain = error is not None and newest_version(self.directory) < version
+            # A commit that is not there may have been cleaned up after later commits. On its way to an object
+            # store, it may even arrive after its answer was given up.
+            local = not isinstance(self.directory, RemotePath)
+            certain = local and error is not None and newest_version(self.directory) < version
             kind = NotCommittedError if certain else SinkError
             raise kind(words(f"{what} failed", error) if error is not None else done) from error
         if not any(action.get("commitInfo", {}).get(_TOKEN) == token for action in actions):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from millstream.spark.sinks.delta.log import LOG, named_files
 from millstream.spark.sinks.delta.parquet.files import PREFIX, DataFile, Shape, TableWriter, remove
 from millstream.spark.sinks.delta.parquet.reading import columns_of, has_deletion_vectors, stored, widened
+from millstream.spark.sinks.delta.places.place import Place, readable, relative
 from millstream.spark.sinks.delta.table import ActiveFile, CommitPlan, DeltaSnapshot, Table
 
 
@@ -36,7 +36,7 @@ def compact(table: Table, target_bytes: int, compression: str, at: Callable[[str
     # A join must make exactly one file, or its files would be joined again: it may exceed the target, as its
     # parts may have been compressed better.
     shape = Shape(
-        str(table.directory), columns_of(snapshot), target_file_size=sys.maxsize, compression=compression
+        table.directory, columns_of(snapshot), target_file_size=sys.maxsize, compression=compression
     )
     return sum(_join(table, files, shape, at) for files in _bins(snapshot.files(), target_bytes))
 
@@ -106,10 +106,10 @@ def _join(table: Table, files: list[ActiveFile], shape: Shape, at: Callable[[str
     return len(files) - len(joined) if table.transact(decide, undo) else 0
 
 
-def _write_joined(directory: Path, files: list[ActiveFile], shape: Shape) -> list[DataFile]:
+def _write_joined(directory: Place, files: list[ActiveFile], shape: Shape) -> list[DataFile]:
     values = files[0].partition_values
     kept = pa.schema([column for column in shape.schema if column.name not in values])
-    footers = [pq.read_metadata(file.where(directory)) for file in files]
+    footers = [pq.read_metadata(readable(file.where(directory))) for file in files]
     # The joined file has every column that any of the files has, and is laid out for the largest rows:
     # otherwise later rows would start another file.
     had = frozenset(name for footer in footers for name in footer.schema.to_arrow_schema().names)
@@ -130,20 +130,20 @@ def _row_bytes(footer: Any) -> int:
     return int(sum(group.total_byte_size for group in groups) // max(1, footer.num_rows))
 
 
-def vacuum(directory: Path, older_than: timedelta) -> int:
+def vacuum(directory: Place, older_than: timedelta) -> int:
     """Delete millstream's files that the log does not name and that are older than ``older_than``."""
     if not (directory / LOG).is_dir():
         return 0
     before = time.time() - older_than.total_seconds()
     old = [path for path in directory.rglob(f"{PREFIX}*.parquet") if _is_older(path, before)]
     named = named_files(directory)  # after the listing, so that commits made since are included
-    litter = [path for path in old if path.relative_to(directory).as_posix() not in named]
+    litter = [path for path in old if relative(path, directory) not in named]
     for path in litter:
-        remove(directory, path.relative_to(directory).as_posix())
+        remove(directory, relative(path, directory))
     return len(litter)
 
 
-def _is_older(path: Path, before: float) -> bool:
+def _is_older(path: Place, before: float) -> bool:
     try:
         return path.stat().st_mtime < before
     except FileNotFoundError:  # deleted by another process

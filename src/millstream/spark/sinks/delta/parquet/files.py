@@ -6,7 +6,6 @@ Until a commit names them they are litter.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
@@ -24,6 +23,7 @@ from millstream.spark.sinks.base import SinkError, Written
 from millstream.spark.sinks.delta.parquet.columns import dictionary_encoded_topics, labelled
 from millstream.spark.sinks.delta.parquet.partitions import directory_of, split
 from millstream.spark.sinks.delta.parquet.stats import Statistics
+from millstream.spark.sinks.delta.places.place import Place, begin, finish, sync
 
 PREFIX: Final = "millstream-"
 _GROUP_ROWS: Final = 1 << 20
@@ -47,7 +47,7 @@ _REPEATING: Final = frozenset({"partition", "_partition"})
 class Shape:
     """How the files of one table are written."""
 
-    directory: str
+    directory: Place
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
     target_file_size: int = 128 << 20
@@ -122,7 +122,7 @@ class TableWriter:
         """Close open files; returns all files, each of them on disk."""
         for values in list(self._open):
             self._close(values)
-        _sync_directories(Path(self._shape.directory), self._done)
+        _sync_directories(self._shape.directory, self._done)
         return self._done
 
     def abort(self) -> None:
@@ -131,7 +131,7 @@ class TableWriter:
             file.discard()
         self._open.clear()
         for done in self._done:
-            remove(Path(self._shape.directory), done.path)
+            remove(self._shape.directory, done.path)
 
     def _file(self, values: tuple[tuple[str, str | None], ...]) -> _OpenFile:
         if (file := self._open.get(values)) is None:
@@ -147,20 +147,20 @@ class TableWriter:
         del self._open[values]  # only now: abort() deletes a file that failed to close
 
 
-def missing_files(directory: Path, files: Iterable[DataFile]) -> list[str]:
+def missing_files(directory: Place, files: Iterable[DataFile]) -> list[str]:
     """The files that tasks reported and that are missing, or have another size."""
     gone = []
     for file in files:
         try:
             found = (directory / file.path).stat().st_size
-        except OSError:
+        except FileNotFoundError:
             found = -1
         if found != file.size:
             gone.append(file.path)
     return gone
 
 
-def remove(directory: Path, path: str) -> None:
+def remove(directory: Place, path: str) -> None:
     """Delete a file that no commit names; if that fails, it stays as litter."""
     with suppress(OSError):
         (directory / path).unlink(missing_ok=True)
@@ -176,6 +176,7 @@ class _OpenFile:
     _batches: list[pa.RecordBatch] = field(default_factory=list)
     _rows: int = 0
     _bytes: int = 0
+    _local: Path | None = None
     _sink: Any = None
     _writer: Any = None
     _left_out: Sequence[str] = ()
@@ -185,8 +186,8 @@ class _OpenFile:
     _statistics: Statistics = field(default_factory=Statistics)
 
     @property
-    def _where(self) -> Path:
-        return Path(self.shape.directory) / self.path
+    def _where(self) -> Place:
+        return self.shape.directory / self.path
 
     @property
     def size(self) -> int:
@@ -238,8 +239,8 @@ class _OpenFile:
         return found[1:] if len(found) == table.num_columns else found
 
     def _begin(self, table: pa.Table) -> None:
-        self._where.parent.mkdir(parents=True, exist_ok=True)
-        self._sink = pa.OSFile(str(self._where), "wb")
+        self._local = begin(self._where)
+        self._sink = pa.OSFile(str(self._local), "wb")
         self._row_bytes = max(1, self.shape.row_bytes or table.nbytes // table.num_rows)
         settings = writer_settings(table.schema, self.shape, self._row_bytes)
         self._writer = pq.ParquetWriter(
@@ -251,13 +252,15 @@ class _OpenFile:
         self.flush()
         self._writer.close()
         self._sink.close()
-        sync(self._where)
+        assert self._local is not None
+        size = self._local.stat().st_size
+        finish(self._local, self._where)
         (metadata,) = self._metadata
         if metadata.num_rows != self._handed_over:
             raise SinkError(f"{self._where} has {metadata.num_rows} rows instead of {self._handed_over}")
         return DataFile(
             path=self.path,
-            size=self._where.stat().st_size,
+            size=size,
             rows=metadata.num_rows,
             partition_values=self.values,
             modified_ms=time.time_ns() // 1_000_000,
@@ -272,7 +275,10 @@ class _OpenFile:
             self._writer.is_open = False  # or its finalizer would try to finish the file, and fail
         with suppress(OSError):
             self._sink.close()
-        remove(Path(self.shape.directory), self.path)
+        if self._local is not None:
+            with suppress(OSError):
+                self._local.unlink(missing_ok=True)
+        remove(self.shape.directory, self.path)
 
 
 def writer_settings(schema: pa.Schema, shape: Shape, row_bytes: int) -> dict[str, Any]:
@@ -334,17 +340,10 @@ def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return batch.select(schema.names).cast(schema)
 
 
-def sync(path: Path) -> None:
-    """Fsync a file or directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directories(root: Path, files: Iterable[DataFile]) -> None:
+def _sync_directories(root: Place, files: Iterable[DataFile]) -> None:
     """Fsync the directories of these files, and the directories above them up to ``root``."""
+    if not isinstance(root, Path):
+        return
     directories = {root}
     for file in files:
         directories.update(root / parent for parent in Path(file.path).parents)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from millstream.model import TopicPartition
 from millstream.spark.sinks.base import label_column, positions_among
 from millstream.spark.sinks.delta.errors import explained
 from millstream.spark.sinks.delta.parquet.columns import labels_of
+from millstream.spark.sinks.delta.places.place import Place, readable
 from millstream.spark.sinks.delta.table import ActiveFile, DeltaSnapshot
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
@@ -34,12 +34,12 @@ def columns_of(snapshot: DeltaSnapshot) -> pa.Schema:
     return pa.schema(snapshot.handle.schema().to_arrow())
 
 
-def read_rows(snapshot: DeltaSnapshot, directory: Path) -> pa.Table:
+def read_rows(snapshot: DeltaSnapshot, directory: Place) -> pa.Table:
     """All rows of the table at this version; raises SinkError where a file cannot be read."""
     return pa.Table.from_batches(read_batches(snapshot, directory), columns_of(snapshot))
 
 
-def read_batches(snapshot: DeltaSnapshot, directory: Path) -> Iterator[pa.RecordBatch]:
+def read_batches(snapshot: DeltaSnapshot, directory: Place) -> Iterator[pa.RecordBatch]:
     """The rows of the table at this version in batches, file by file, in no particular order.
 
     Later commits change nothing: the files that they remove stay on disk. Raises SinkError where a file
@@ -55,14 +55,14 @@ def read_batches(snapshot: DeltaSnapshot, directory: Path) -> Iterator[pa.Record
             yield from _batches(file, directory, schema)
 
 
-def read_ordered(snapshot: DeltaSnapshot, directory: Path, by: Sequence[str], most: int | None) -> pa.Table:
+def read_ordered(snapshot: DeltaSnapshot, directory: Place, by: Sequence[str], most: int | None) -> pa.Table:
     """The rows sorted by the columns ``by``; only the last ``most`` of them, unless that is None."""
     if most is not None:
         return read_newest(snapshot, directory, by, most)
     return read_rows(snapshot, directory).sort_by([(name, "ascending") for name in by])
 
 
-def read_newest(snapshot: DeltaSnapshot, directory: Path, by: Sequence[str], most: int) -> pa.Table:
+def read_newest(snapshot: DeltaSnapshot, directory: Place, by: Sequence[str], most: int) -> pa.Table:
     """The last ``most`` rows sorted by the columns ``by``, the first of which is a timestamp.
 
     Files are read newest first, as long as they can hold any of these rows.
@@ -93,24 +93,24 @@ def _sortable(value: Any) -> tuple[bool, Any]:
     return (True, 0) if value is None else (False, value)
 
 
-def _batches(file: ActiveFile, directory: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(file: ActiveFile, directory: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in stored(file, directory, schema):
         yield widened(batch, file, schema)
 
 
-def stored(file: ActiveFile, directory: Path, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def stored(file: ActiveFile, directory: Place, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The columns that a file holds, cast to these types: engines store others, such as ``string_view`` in
     files that delta-rs rewrote, which Arrow can hardly compare.
     """
-    with pq.ParquetFile(file.where(directory)) as source:
+    with pq.ParquetFile(readable(file.where(directory))) as source:
         kept = only(columns, source.schema_arrow.names)
         for batch in source.iter_batches(columns=kept.names):
             yield batch.cast(kept)
 
 
-def stored_columns(file: ActiveFile, directory: Path, columns: pa.Schema) -> pa.Schema:
+def stored_columns(file: ActiveFile, directory: Place, columns: pa.Schema) -> pa.Schema:
     """The columns that a file holds."""
-    return only(columns, pq.read_schema(file.where(directory)).names)
+    return only(columns, pq.read_schema(readable(file.where(directory))).names)
 
 
 def only(columns: pa.Schema, names: Container[str]) -> pa.Schema:
@@ -145,7 +145,7 @@ def positions_of(snapshot: DeltaSnapshot) -> tuple[str, str, str]:
 
 
 def last_position(
-    snapshot: DeltaSnapshot, directory: Path, where: TopicPartition, offset: int, label: str | None
+    snapshot: DeltaSnapshot, directory: Place, where: TopicPartition, offset: int, label: str | None
 ) -> int | None:
     """The greatest offset of a partition's rows up to ``offset``; with ``label``, of rows that have it."""
     names = positions_of(snapshot)

@@ -1,0 +1,1 @@
+"""Where a Delta table is: a local directory, or an object store."""
