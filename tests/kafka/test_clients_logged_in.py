@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.kafka.clients.piped_ledger import PipedLedger
 from tests.kafka.clients.processes import JAVA_OPTIONS, FranzMember, run
 from tests.kafka.clients.registry import CLIENTS
 from tests.kafka.not_run import not_run
+from tests.system.secured import AUTHORIZER, make_certificates, secured_broker
 from tests.waiting import until
 
 COUNT = 100
@@ -55,13 +56,43 @@ def needs_kcat_with_scram() -> None:
         not_run("kcat with SCRAM", f"its {found[0]} is older than 2.6.1, whose SCRAM is the first right one")
 
 
-def test_kcat(broker: EmbeddedBroker) -> None:
-    needs_kcat_with_scram()
-    options = [word for pair in broker.client_settings.items() for word in ("-X", "=".join(pair))]
-    base = [*toolchains.kcat(), "-q", *options, "-t", "kcat"]
+def produce_and_consume(settings: Mapping[str, str], topic: str) -> None:
+    """With kcat, given these settings."""
+    options = [word for pair in settings.items() for word in ("-X", "=".join(pair))]
+    base = [*toolchains.kcat(), "-q", *options, "-t", topic]
     lines = "".join(f"value {number}\n" for number in range(COUNT))
     run([*base, "-P"], lines)
     assert run([*base, "-C", "-e", "-o", "beginning"]) == lines
+
+
+def test_kcat(broker: EmbeddedBroker) -> None:
+    needs_kcat_with_scram()
+    produce_and_consume(broker.client_settings, "kcat")
+
+
+@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+def test_kcat_by_a_certificate_and_by_a_password(listener: str, tmp_path: Path) -> None:
+    """What each may do is by ACLs: it is a super user, or the broker would refuse it."""
+    toolchains.kcat()
+    certificates = make_certificates(tmp_path)
+    own = certificates.issue_client("kcat")
+    identities = {
+        "SSL": {"ssl.certificate.location": own, "ssl.key.location": own},
+        "SASL_SSL": {"sasl.mechanisms": "PLAIN", "sasl.username": "ann", "sasl.password": "ann-secret"},
+    }
+    with secured_broker(
+        certificates,
+        f"{listener}://127.0.0.1:0",
+        ssl_client_auth="required" if listener == "SSL" else "none",
+        ssl_truststore_location=certificates.ca,
+        ssl_principal_mapping_rules="RULE:^.*?CN=([a-z]+).*$/$1/,DEFAULT",
+        authorizer_class_name=AUTHORIZER,
+        super_users="User:kcat;User:ann",
+    ) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "security.protocol": listener}
+        produce_and_consume(
+            {**settings, "ssl.ca.location": certificates.ca, **identities[listener]}, f"kcat-{listener}"
+        )
 
 
 @pytest.mark.timeout(480)  # four programs, one after the other

@@ -21,11 +21,21 @@ _BUILD_SECONDS: Final = 900.0
 
 def franz() -> list[str]:
     """The command of the Go program, built if it was changed."""
+    return _go("franz-go", "franz", "build", ".")
+
+
+def franz_suite() -> list[str]:
+    """The command of franz-go's own tests of its client, in the version that go.mod names."""
+    return _go("franz-go's tests", "franz-suite", "test", "-c", "github.com/twmb/franz-go/pkg/kgo")
+
+
+def _go(what: str, name: str, verb: str, *arguments: str) -> list[str]:
+    """A program built from the module in ``franz``, again if that was changed."""
     go = shutil.which("go") or (str(_GO_ELSEWHERE) if _GO_ELSEWHERE.exists() else None)
     if go is None:
-        not_run("franz-go", "go is not on the PATH")
-    binary = CACHE / "franz"
-    sources = [HERE / "franz" / name for name in ("main.go", "go.mod", "go.sum")]
+        not_run(what, "go is not on the PATH")
+    binary = CACHE / name
+    sources = [HERE / "franz" / each for each in ("main.go", "go.mod", "go.sum")]
     with _lock("franz"):
         if not binary.exists() or binary.stat().st_mtime < max(each.stat().st_mtime for each in sources):
             go_cache = CACHE.parent / "go"
@@ -36,7 +46,7 @@ def franz() -> list[str]:
                 "GOCACHE": str(go_cache / "build"),
                 "GOTOOLCHAIN": "local",
             }
-            _build("franz-go", [go, "build", "-o", str(binary), "."], HERE / "franz", environment)
+            _build(what, [go, verb, "-o", str(binary), *arguments], HERE / "franz", environment)
     return [str(binary)]
 
 
